@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inc_simulation import experiments
-from benchmarks.inc_simulation.page import Results, chosen_setting, page
+from benchmarks.inc_simulation.page import Results, page
 
 PAGE = Path("docs/benchmarks/inc_simulation.md")
 Task = tuple[Any, ...]  # name of an experiment, and its arguments
@@ -29,33 +29,30 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(".cache/inc_simulation"))
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    tuned = _results(_tuning(), args.output / "tuning.json")
-    name = chosen_setting(tuned)
-    print(f"chosen: {name}", flush=True)
-    found = _results(_reporting(name), args.output / "reporting.json")
-    PAGE.write_text("\n".join(page(tuned, found, name)) + "\n")
+    found = _results([*_reporting(), *_tuning()], args.output / "results.json")
+    PAGE.write_text("\n".join(page(found)) + "\n")
 
 
 def _tuning() -> Iterable[Task]:
     for jitter in experiments.JITTERS:
         for seed in experiments.TUNING:
             yield "tune_first_come", seed, jitter
-            for name in experiments.SETTINGS:
+            for name in experiments.OPTIONS:
                 yield "tune", seed, jitter, name
 
 
-def _reporting(name: str) -> Iterable[Task]:
+def _reporting() -> Iterable[Task]:
     for jitter in experiments.JITTERS:
         for seed in experiments.REPORTED:
-            yield "report", seed, jitter, name
+            yield "report", seed, jitter
     for rule in ("first-come", "time-saved"):
         for jitter in experiments.JITTERS:
             for seed in range(2000, 2008):
                 for how in experiments.STARTS:
-                    yield "start", seed, how, rule, jitter, name
+                    yield "start", seed, how, rule, jitter
         for seed in experiments.PLACED:
             for how in experiments.PLACEMENTS[: None if rule == "first-come" else -1]:
-                yield "place", seed, how, rule, experiments.PLACED_SETTING
+                yield "place", seed, how, rule
 
 
 def _results(tasks: Iterable[Task], path: Path) -> Results:

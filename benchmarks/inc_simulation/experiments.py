@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.inc_simulation.job_sets import job_set
-from presage.collectives.simulation.arbitrated import Settings
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.arbiter.planner import PlannerOptions
 from presage.collectives.simulation.bounds import largest_gain
 from presage.collectives.simulation.compare import REFERENCE, RULES, run_rules, speeds
 from presage.collectives.simulation.phased_job import PhasedJob
@@ -23,17 +24,16 @@ from presage.collectives.simulation.placement import (
 DURATION_S = 60.0
 JITTERS = (0.0, 0.03, 0.1)
 REPORTED = range(24)
-TUNING = range(1000, 1006)  # settings are chosen on these sets
+TUNING = range(1000, 1006)  # options are compared on these sets
 PLACED = range(500, 508)
 STARTS = ("together", "random", "staggered")
-SETTINGS = {
-    f"window {window}, every {replan_s:g} s, margin x{margin:g}": Settings(
-        window=window, replan_s=replan_s, margin=margin
+OPTIONS = {
+    f"horizon {horizon_s:g} s, every {plan_s:g} s, margin x{margin:g}": ArbiterOptions(
+        plan_s=plan_s, planner=PlannerOptions(horizon_s=horizon_s, margin=margin)
     )
-    for window, replan_s in ((16, 0.25), (16, 1.0), (64, 1.0), (64, 4.0), (256, 4.0))
+    for horizon_s, plan_s in ((2.0, 0.25), (10.0, 0.25), (10.0, 1.0), (40.0, 0.25))
     for margin in (0.0, 1.0)
 }
-PLACED_SETTING = "window 64, every 1 s, margin x0"  # a quarter of the views: sets are larger
 PLACEMENTS = ("random", "least load", "largest gain", "best of all")
 
 
@@ -46,23 +46,21 @@ class Score(NamedTuple):
 
 
 def tune(seed: int, jitter: float, name: str) -> Score:
-    """Return the score of a setting of the arbiter."""
+    """Return the score of the arbiter with options of ``OPTIONS``."""
     jobs = job_set(seed, jitter=jitter)
-    return _score(jobs, {"s": 1}, "time-saved", seed, SETTINGS[name])
+    return _score(jobs, {"s": 1}, "time-saved", seed, OPTIONS[name])
 
 
 def tune_first_come(seed: int, jitter: float) -> Score:
-    """Return the score of first-come on a set on which settings are chosen."""
+    """Return the score of first-come on a set on which options are compared."""
     return _score(job_set(seed, jitter=jitter), {"s": 1}, "first-come", seed)
 
 
-def report(seed: int, jitter: float, name: str) -> dict[str, Score]:
+def report(seed: int, jitter: float) -> dict[str, Score]:
     """Return the score of each rule, and both bounds."""
     jobs = job_set(seed, jitter=jitter)
     rules = (*RULES, REFERENCE)
-    found = run_rules(
-        jobs, {"s": 1}, rules, duration_s=DURATION_S, settings=SETTINGS[name], seed=seed
-    )
+    found = run_rules(jobs, {"s": 1}, rules, duration_s=DURATION_S, seed=seed)
     scores = {}
     for rule in RULES:
         speed = speeds(found[rule], found[REFERENCE])
@@ -71,14 +69,14 @@ def report(seed: int, jitter: float, name: str) -> dict[str, Score]:
     return {**scores, "ceiling": Score(bound, bound, 0)}
 
 
-def place(seed: int, how: str, rule: str, name: str) -> Score:
+def place(seed: int, how: str, rule: str) -> Score:
     """Return the score of eight jobs on two switches, placed in one of the ways."""
     jobs = job_set(seed, 8)
     all_of_them = list(placements(jobs, ["s", "t"], 4))
 
     def score(placement: Placement) -> Score:
         placed = [job for here in placement.values() for job in here]
-        return _score(placed, {"s": 1, "t": 1}, rule, seed, SETTINGS[name])
+        return _score(placed, {"s": 1, "t": 1}, rule, seed)
 
     if how == "least load":
         return score(min(all_of_them, key=largest_load))
@@ -90,7 +88,7 @@ def place(seed: int, how: str, rule: str, name: str) -> Score:
     return Score(*(statistics.mean(values) for values in zip(*map(score, drawn), strict=True)))
 
 
-def start(seed: int, how: str, rule: str, jitter: float, name: str) -> Score:
+def start(seed: int, how: str, rule: str, jitter: float) -> Score:
     """Return the score of four equal jobs that start in one of the ways."""
     first = job_set(seed, 1, jitter=jitter)[0]
     period_s = first.solo_s(None)
@@ -101,7 +99,7 @@ def start(seed: int, how: str, rule: str, jitter: float, name: str) -> Score:
         "staggered": [i * period_s / 4 for i in range(4)],
     }[how]
     jobs = [replace(first, job_id=f"job{i}", start_s=start_s) for i, start_s in enumerate(starts_s)]
-    return _score(jobs, {"s": 1}, rule, seed, SETTINGS[name])
+    return _score(jobs, {"s": 1}, rule, seed)
 
 
 def _score(
@@ -109,10 +107,10 @@ def _score(
     slots: dict[str, int],
     rule: str,
     seed: int,
-    settings: Settings | None = None,
+    options: ArbiterOptions | None = None,
 ) -> Score:
     rules = (rule, REFERENCE)
-    found = run_rules(jobs, slots, rules, duration_s=DURATION_S, settings=settings, seed=seed)
+    found = run_rules(jobs, slots, rules, duration_s=DURATION_S, options=options, seed=seed)
     speed = speeds(found[rule], found[REFERENCE])
     return Score(speed.mean, speed.worst, speed.refused)
 

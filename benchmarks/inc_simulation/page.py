@@ -7,9 +7,13 @@ from typing import Any, TypeAlias
 
 from benchmarks.inc_simulation import experiments
 from benchmarks.inc_simulation.experiments import Score, average
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.simulation.arbitrated import ADOPTION_S
+from presage.collectives.simulation.simulate import WARM_UP
 
 Results: TypeAlias = dict[tuple[Any, ...], Any]
 STARTED = range(2000, 2008)
+VOTE_S = 1e-3
 TITLES = {
     "ring": "ring only",
     "tree": "tree only",
@@ -21,28 +25,25 @@ TITLES = {
 }
 
 
-def chosen_setting(tuned: Results) -> str:
-    """Return the setting with the best mean speed on the sets for tuning, at the usual jitter."""
-    return max(experiments.SETTINGS, key=lambda name: _tuned(tuned, 0.03, name).mean)
-
-
-def _tuned(tuned: Results, jitter: float, name: str) -> Score:
+def _tuned(found: Results, jitter: float, name: str) -> Score:
     seeds = experiments.TUNING
-    return average([Score(*tuned["tune", seed, jitter, name]) for seed in seeds])
+    return average([Score(*found["tune", seed, jitter, name]) for seed in seeds])
 
 
-def page(tuned: Results, found: Results, name: str) -> Iterator[str]:
+def page(found: Results) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from _introduction(name)
-    yield from _rules(found, name)
-    yield from _verdict(found, name)
-    yield from _settings(tuned)
-    yield from _placement(found, experiments.PLACED_SETTING)
-    yield from _starts(found, name)
-    yield from _limits()
+    yield from _introduction()
+    yield from _rules(found)
+    yield from _verdict(found)
+    yield from _options(found)
+    yield from _placement(found)
+    yield from _starts(found)
+    yield from _limits(found)
 
 
-def _introduction(name: str) -> Iterator[str]:
+def _introduction() -> Iterator[str]:
+    options = ArbiterOptions()
+    planner = options.planner
     yield from f"""\
 # Sharing a switch in time, simulated
 
@@ -56,15 +57,17 @@ log-normal factor, the jitter. A refused AllReduce costs three latencies and the
 tree.
 
 The rule "time saved" is the code that runs in the arbiter: `PhaseEstimator` learns the rhythm of
-each job from its AllReduces, and `decision_tables` decides. Its settings are the best ones of
-other sets ([below](#windows-and-planning)): {name}.""".splitlines()
+each job from its AllReduces, `plan` makes views, and `decision_tables` decides. Its options are the
+defaults of `presage inc arbiter`: decisions for {planner.horizon_s:g} s, changed at most every
+{options.plan_s:g} s, and margins as they are learnt. [Others](#windows-and-planning) are compared
+below.""".splitlines()
 
 
-def _rules(found: Results, name: str) -> Iterator[str]:
+def _rules(found: Results) -> Iterator[str]:
     yield ""
     yield "## Which rule is best?"
     for jitter in experiments.JITTERS:
-        reports = [found["report", seed, jitter, name] for seed in experiments.REPORTED]
+        reports = [found["report", seed, jitter] for seed in experiments.REPORTED]
         yield ""
         yield f"{len(reports)} sets, jitter {jitter:.0%}:"
         yield ""
@@ -87,10 +90,10 @@ the difference of its costs, the slot is occupied at most all of the time, and n
 holds for the mean, not for a job. Refused AllReduces are per set.""".splitlines()
 
 
-def _verdict(found: Results, name: str) -> Iterator[str]:
+def _verdict(found: Results) -> Iterator[str]:
     parts = []
     for jitter in experiments.JITTERS:
-        reports = [found["report", seed, jitter, name] for seed in experiments.REPORTED]
+        reports = [found["report", seed, jitter] for seed in experiments.REPORTED]
         pairs = [(Score(*one["time-saved"]), Score(*one["first-come"])) for one in reports]
         mean = sum(a.mean - b.mean for a, b in pairs) / len(pairs)
         worst = sum(a.worst - b.worst for a, b in pairs) / len(pairs)
@@ -113,30 +116,32 @@ def _verdict(found: Results, name: str) -> Iterator[str]:
     )
 
 
-def _settings(tuned: Results) -> Iterator[str]:
+def _options(found: Results) -> Iterator[str]:
     yield from """\
 
 ## Windows and planning
 
-Mean speed and worst job on sets of their own, by the number of AllReduces that a view decides, the
-time between two views, and the factor on the estimator's margin. A wide margin makes more arrivals
-count as during the run, so the switch is idle more often.
+Mean speed and worst job on sets of their own, by the time that a view lasts for (the horizon), the
+least time between two views, and the factor on the estimator's margin. A wide margin makes more
+arrivals count as during the run, so the switch is idle more often.
 """.splitlines()
     yield ""
     jitters = experiments.JITTERS
-    yield "| setting | " + " | ".join(f"jitter {j:.0%}" for j in jitters) + " |"
+    yield "| options | " + " | ".join(f"jitter {j:.0%}" for j in jitters) + " |"
     yield "|---|" + "---:|" * len(jitters)
-    for name in experiments.SETTINGS:
-        cells = [_tuned(tuned, jitter, name) for jitter in jitters]
-        yield f"| {name} | " + " | ".join(f"{c.mean:.3f} / {c.worst:.3f}" for c in cells) + " |"
+    for name in experiments.OPTIONS:
+        cells = [_tuned(found, jitter, name) for jitter in jitters]
+        is_default = experiments.OPTIONS[name] == ArbiterOptions()
+        shown = f"{name} (defaults)" if is_default else name
+        yield f"| {shown} | " + " | ".join(f"{c.mean:.3f} / {c.worst:.3f}" for c in cells) + " |"
     cells = [
-        average([Score(*tuned["tune_first_come", s, jitter]) for s in experiments.TUNING])
+        average([Score(*found["tune_first_come", s, jitter]) for s in experiments.TUNING])
         for jitter in jitters
     ]
     yield "| first come | " + " | ".join(f"{c.mean:.3f} / {c.worst:.3f}" for c in cells) + " |"
 
 
-def _placement(found: Results, name: str) -> Iterator[str]:
+def _placement(found: Results) -> Iterator[str]:
     yield from f"""\
 
 ## Does it matter which jobs share a switch?
@@ -144,15 +149,14 @@ def _placement(found: Results, name: str) -> Iterator[str]:
 Eight jobs on two switches, four on each, {len(experiments.PLACED)} sets, jitter 3%. "Random" is the
 mean of three placements. "Least load" has the smallest largest demand of a switch, "largest gain"
 the largest sum of the ceilings; both need only the predicted iteration and its AllReduces. "Best of
-all" simulates all 35 placements and takes the best, which no scheduler can do. Time saved has the
-setting "{name}" here.
+all" simulates all 35 placements and takes the best, which no scheduler can do.
 
 | placement | first come: mean | worst | time saved: mean | worst |
 |---|---:|---:|---:|---:|""".splitlines()
     for how in experiments.PLACEMENTS:
         cells = []
         for rule in ("first-come", "time-saved"):
-            keys = [("place", seed, how, rule, name) for seed in experiments.PLACED]
+            keys = [("place", seed, how, rule) for seed in experiments.PLACED]
             if any(key not in found for key in keys):
                 cells += ["", ""]
                 continue
@@ -161,10 +165,10 @@ setting "{name}" here.
         yield f"| {how} | " + " | ".join(cells) + " |"
     changes = []
     for rule in ("first-come", "time-saved"):
-        if any(("place", seed, "random", rule, name) not in found for seed in experiments.PLACED):
+        if any(("place", seed, "random", rule) not in found for seed in experiments.PLACED):
             continue
         random, gain = (
-            average([Score(*found["place", seed, how, rule, name]) for seed in experiments.PLACED])
+            average([Score(*found["place", seed, how, rule]) for seed in experiments.PLACED])
             for how in ("random", "largest gain")
         )
         changes.append(f"{gain.mean - random.mean:+.3f} under {rule}")
@@ -173,7 +177,7 @@ setting "{name}" here.
     yield f"{' and '.join(changes)}."
 
 
-def _starts(found: Results, name: str) -> Iterator[str]:
+def _starts(found: Results) -> Iterator[str]:
     yield from """\
 
 ## Do phase offsets help?
@@ -187,7 +191,7 @@ delayed later. Mean speed:
     for rule in ("first-come", "time-saved"):
         for jitter in experiments.JITTERS:
             means = [
-                average([Score(*found["start", s, how, rule, jitter, name]) for s in STARTED]).mean
+                average([Score(*found["start", s, how, rule, jitter]) for s in STARTED]).mean
                 for how in experiments.STARTS
             ]
             yield f"| {rule} | {jitter:.0%} | " + " | ".join(f"{m:.3f}" for m in means) + " |"
@@ -199,8 +203,15 @@ delayed later. Mean speed:
     )
 
 
-def _limits() -> Iterator[str]:
-    yield from """\
+def _limits(found: Results) -> Iterator[str]:
+    counted_s = 4 * (1 - WARM_UP) * experiments.DURATION_S  # of four jobs
+    costs = [
+        average([Score(*found["report", seed, 0.0][rule]) for seed in experiments.REPORTED]).refused
+        * VOTE_S
+        / counted_s
+        for rule in ("first-come", "time-saved")
+    ]
+    yield from f"""\
 
 ## How do I predict live jobs?
 
@@ -213,17 +224,18 @@ from presage.collectives.simulation.live_jobs import MeasuredCall, MeasuredJob, 
 
 iterations = [[MeasuredCall(queued_s, start_s, end_s, size_bytes), ...], ...]
 jobs = [MeasuredJob("a", 4, ("s",), iterations), ...]
-found = predict_jobs(jobs, {"s": 1}, Link(latency_s=1e-4, bandwidth_bytes_per_s=6.25e6))
+found = predict_jobs(jobs, {{"s": 1}}, Link(latency_s=1e-4, bandwidth_bytes_per_s=6.25e6))
 found["first-come"]["a"].iteration_s
 ```
 
 ## Limits
 
 - Jobs are drawn: 4 to 32 ranks, 100 ms to 1 s of computation, 1 to 8 AllReduces, a ring of 0.1 to
-  1.2 times the computation; about half of them overlap it with the backward pass. 60 s are
-  simulated, of which the first 12 are not counted.
+  1.2 times the computation; about half of them overlap it with the backward pass.
+  Of {experiments.DURATION_S:g} s that are simulated, the first {WARM_UP * experiments.DURATION_S:g}
+  are not counted.
 - Each job has its links for itself; only slots are shared.
-- Decisions take effect 5 ms after a view is made. Votes and messages cost latencies only. With the
-  refusals above, a vote of 1 ms would take 0.005 from the mean of first come, and 0.001 from that
-  of time saved.
+- Decisions take effect {1000 * ADOPTION_S:g} ms after a view is made. Votes and messages cost
+  latencies only. With the refusals above at jitter 0%, a vote of {1000 * VOTE_S:g} ms would take
+  {costs[0]:.3f} from the mean of first come, and {costs[1]:.3f} from that of time saved.
 - Costs are compared with [measured AllReduces](inc_switch.md) by a test.""".splitlines()

@@ -57,6 +57,13 @@ def time_out(state: Controller) -> Step:
     return Step(*_machine(state).time_out(state))
 
 
+def forget(state: Controller, job: str) -> Step:
+    """Stop waiting for the ranks of a job that has ended; in-band nothing waits for long."""
+    if isinstance(state, InBandController):
+        return Step(state, ())
+    return Step(*two_phase_controller.forget(state, job))
+
+
 def resend(state: Controller) -> Step:
     """Repeat all messages that may have been lost."""
     return Step(*_machine(state).resend(state))

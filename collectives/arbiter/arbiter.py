@@ -81,6 +81,7 @@ class Arbiter:
         self._planning = ViewPlanning(state, self._steps)
         self._ranks = RankRegistration(state, self._streams, self._steps, self.recent)
         self._resent_s = self._planned_s = -1e9
+        self._has_timed_out = False  # the last round
 
     @property
     def controller(self) -> Controller:
@@ -96,6 +97,11 @@ class Arbiter:
     def problems(self) -> dict[str, str]:
         """Why arrivals of a job cannot be predicted, in the newest view."""
         return self._state.problems
+
+    @property
+    def now_s(self) -> float:
+        """Time by the clock of the arbiter, in seconds."""
+        return self._state.clock()
 
     @property
     def changes(self) -> int:
@@ -151,11 +157,20 @@ class Arbiter:
             try:
                 async with state.lock:
                     await self._pass_time(now_s)
-                if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
-                    self._planned_s = now_s
+                if self._can_plan(now_s):
+                    self._planned_s, self._has_timed_out = now_s, False
                     await self._planning.plan(now_s)
             except JournalError as error:
                 state.notice(f"nothing changes until the journal can be written: {error}")
+
+    def _can_plan(self, now_s: float) -> bool:
+        """Return whether decisions may change now.
+
+        A round that ranks at different AllReduces have ended is tried again at once.
+        """
+        is_retry = not self.controller.is_stable and not self._has_timed_out
+        is_due = is_retry or now_s - self._planned_s >= self.options.plan_s
+        return self.controller.can_propose and is_due
 
     async def _pass_time(self, now_s: float) -> None:
         """Let jobs leave, stop waiting for ranks, and repeat messages; the lock is held."""
@@ -163,15 +178,32 @@ class Arbiter:
         for notice in membership.find_leaving(jobs, self.controller, self.options, now_s):
             self._state.notice(notice)
         await self._forget_ended(now_s)
+        for plan in self.controller.target:
+            job = self.jobs.by_name.get(plan.job)
+            if job is None or not job.was_member:  # it has ended, and maybe has a successor
+                await self._steps.apply(agreement.forget(self.controller, plan.job))
         if now_s - self._steps.changed_s >= self._patience_s():
-            await self._steps.apply(agreement.time_out(self.controller))
+            await self._stop_waiting(now_s)
         if now_s - self._resent_s >= self.options.resend_s:
             self._resent_s = now_s
             await self._state.save()
             self._steps.deliver(agreement.resend(self.controller).messages)
 
+    async def _stop_waiting(self, now_s: float) -> None:
+        """Stop waiting for ranks; those that are locked run for a while before the next round."""
+        stage = self.controller.stage
+        await self._steps.apply(agreement.time_out(self.controller))
+        is_aborted = self.controller.stage is not stage and self.controller.can_propose
+        if is_aborted and self.changes:  # not by a restart: its ranks have waited
+            self._planned_s, self._has_timed_out = now_s, True
+
     def _patience_s(self) -> float:
-        """Return how long the controller waits for ranks: three iterations of the slowest job."""
+        """Return how long the controller waits for ranks: three iterations of the slowest job.
+
+        With two phases it waits for less, since all other ranks are locked meanwhile.
+        """
+        if self.options.agreement == "two_phase":
+            return self.options.lock_s
         jobs = self.view.jobs if self.view else ()
         periods = [3 * job.period_s for job in jobs if job.is_predictable]
         return min(_MOST_PATIENCE_S, max([self.options.adopt_s, *periods]))
@@ -187,4 +219,4 @@ class Arbiter:
             self._state.notice(f"job {job.name!r} has ended")
         if ended:
             await self._state.save()
-        self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
+        self.recent.forget(self.jobs.by_name, now_s - _REMEMBERED_S)

@@ -53,6 +53,8 @@ class Job:
         Earliest time of that.
     saved_s, saved_calls : float, int
         Predicted time that switches have saved, and the AllReduces that it is counted for.
+    largest_bytes : int
+        Size of the largest AllReduce that its ranks have reported as ended.
     views : dict of int to JobView
         Views of earlier memberships that a rank may still have, by epoch.
     """
@@ -70,6 +72,7 @@ class Job:
     back_s: float = 0.0
     saved_s: float = 0.0
     saved_calls: int = 0
+    largest_bytes: int = 0
     ranks: dict[int, RankEntry] = field(default_factory=dict)
     views: dict[int, JobView] = field(default_factory=dict)
 
@@ -112,6 +115,7 @@ class Job:
         """Return the demand of a complete job, and why it cannot be predicted, "" if it can.
 
         The rhythm is that of the lowest rank which reports one, with the median of the periods.
+        Without a rhythm the demand is one AllReduce of the largest known size.
         """
         rhythms = {n: r.rhythm for n, r in sorted(self.ranks.items()) if r.rhythm is not None}
         problem = _disagreement(rhythms)
@@ -119,7 +123,7 @@ class Job:
             first = min(self.ranks)
             problem = problem or f"rank {first}: {self.ranks[first].problem}"
             sizes = [c.size_bytes for r in rhythms.values() for c in r.calls]
-            call = Call(0.0, max(sizes, default=0))
+            call = Call(0.0, max([self.largest_bytes, *sizes]))
             return JobDemand(self.name, self.size, self.switches, link, math.nan, (call,)), problem
         first_rhythm = next(iter(rhythms.values()))
         return JobDemand(

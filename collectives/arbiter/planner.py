@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from presage.collectives.core.demand import JobDemand
 from presage.collectives.core.view import View
@@ -19,7 +19,7 @@ _LEAST_MARGIN = 0.02  # of the period: smaller changes are noise
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
-    """Sizes of windows.
+    """Sizes of windows, and the width of predicted arrivals.
 
     Attributes
     ----------
@@ -29,12 +29,32 @@ class PlannerOptions:
         Least and greatest number of AllReduces in a window.
     max_decisions : int
         Greatest number of decisions of a view, over all of its jobs.
+    margin : float
+        Factor on the margins that jobs report for their arrivals.
+
+    Raises
+    ------
+    ValueError
+        A value is out of range.
     """
 
     horizon_s: float = 10.0
     min_window: int = 64
     max_window: int = 4096
     max_decisions: int = 20_000
+    margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.horizon_s < math.inf and 0 <= self.margin < math.inf):
+            raise ValueError(
+                f"horizon_s={self.horizon_s}, margin={self.margin}: must be finite, above 0 and at "
+                "least 0"
+            )
+        if not (1 <= self.min_window <= self.max_window and self.max_decisions >= 1):
+            raise ValueError(
+                f"min_window={self.min_window}, max_window={self.max_window}, max_decisions="
+                f"{self.max_decisions}: must be at least 1, in ascending order"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +97,10 @@ def plan(
     ordered = sorted(reports, key=lambda report: report.demand.job_id)
     if current is not None and not _reason_to_plan(ordered, current, slots, now_s):
         return None
-    demands = tuple(report.demand for report in ordered)
+    demands = tuple(
+        replace(report.demand, margin_s=options.margin * report.demand.margin_s)
+        for report in ordered
+    )
     return View(
         epoch=0 if current is None else current.epoch + 1,
         slots=tuple(sorted(slots.items())),

@@ -32,7 +32,7 @@ class Stage(enum.IntEnum):
     PREPARING = 1  # waits for locks
     FENCING = 2  # waits for the switch
     UPDATING = 3  # waits until all ranks have applied the update
-    ABORTING = 4  # tells the ranks; the next round may begin
+    ABORTING = 4  # sends aborts to the ranks; the next round may begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def propose(state: TwoPhaseController, plans: Iterable[JobPlan]) -> Step:
         acks=frozenset(),
         done=frozenset(),
     )
-    return Step(round_, _outstanding(round_))
+    return Step(round_, _outstanding(round_)) if target else _begin_fencing(round_)
 
 
 def receive(state: TwoPhaseController, message: Message) -> Step:
@@ -125,6 +125,18 @@ def receive(state: TwoPhaseController, message: Message) -> Step:
 def time_out(state: TwoPhaseController) -> Step:
     """Abort a round whose locks or fence take too long."""
     return _abort(state) if state.stage in (Stage.PREPARING, Stage.FENCING) else Step(state)
+
+
+def forget(state: TwoPhaseController, job: str) -> Step:
+    """Stop waiting until the ranks of a job have applied the update: it has ended.
+
+    Only of a job whose ranks do not take part in a later round: a rank that lives takes that as a
+    sign that this round was aborted.
+    """
+    if state.stage is not Stage.UPDATING:
+        return Step(state)
+    own = frozenset(place for place in _members(state) if place[0] == job)
+    return Step(_settled(replace(state, done=state.done | own)))
 
 
 def resend(state: TwoPhaseController) -> Step:
@@ -163,16 +175,20 @@ def _begin_fencing(state: TwoPhaseController) -> Step:
 def _update(state: TwoPhaseController) -> Step:
     jobs = tuple(plan._replace(view=replace(plan.view, epoch=state.tag)) for plan in state.target)
     updating = replace(state, stage=Stage.UPDATING, jobs=jobs, acks=frozenset())
-    return Step(updating, _outstanding(updating))
+    return Step(_settled(updating), _outstanding(updating))
 
 
 def _done(state: TwoPhaseController, message: Done) -> Step:
     if message.tag != state.tag or state.stage is not Stage.UPDATING:
         return Step(state)
-    known = replace(state, done=state.done | {(message.job, message.rank)})
-    if known.done == set(_members(known)):
-        known = replace(known, stage=Stage.STABLE, done=frozenset(), target=())
-    return Step(known)
+    return Step(_settled(replace(state, done=state.done | {(message.job, message.rank)})))
+
+
+def _settled(state: TwoPhaseController) -> TwoPhaseController:
+    """Return the state after a round whose update all ranks have applied, else the same."""
+    if state.done != set(_members(state)):
+        return state
+    return replace(state, stage=Stage.STABLE, done=frozenset(), target=())
 
 
 def _abort(state: TwoPhaseController) -> Step:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.core.costs import Link, ring_s
-from presage.collectives.simulation.arbitrated import Settings
 from presage.collectives.simulation.compare import make_rule
 from presage.collectives.simulation.phased_job import PhasedJob, Way, overlapping_calls
 from presage.collectives.simulation.simulate import simulate_phases
@@ -16,6 +16,7 @@ from presage.schedulers.core.topology import Topology
 
 BUCKETS = 4  # AllReduces of an iteration
 SIMULATED_STEPS = 40  # of the slowest gang that shares a switch
+PLANS = 80  # of a simulation, if more would only take time
 JITTER = 0.03
 GOLDEN = 0.618034  # spreads the starts of gangs over an iteration
 
@@ -52,6 +53,7 @@ class ClusterSharing:
     The ranks are the nodes: devices of a node add up their gradients first. Ring, gradients in
     ``BUCKETS`` equal AllReduces and their overlap with the backward pass are assumed in the step
     time that is given. Gangs that share no switch, also not through others, are simulated apart.
+    The arbiter has its default options, but plans less often if steps are long.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ class ClusterSharing:
     """
 
     def __init__(self, topology: Topology, link: Link, rule: str = "time-saved") -> None:
-        make_rule(rule, (), {}, Settings())  # fails here if it is unknown
+        make_rule(rule, (), {}, ArbiterOptions())  # fails here if it is unknown
         self._topology, self._link, self._rule = topology, link, rule
         self._slots = {switch.name: switch.slots for switch in switches(topology)}
         self._switches: dict[tuple[str, ...], tuple[Switch, ...]] = {}
@@ -99,14 +101,13 @@ class ClusterSharing:
         if keys not in self._cache:
             jobs = [gang_job(f"{i:04}", key, self._link, i) for i, key in enumerate(keys)]
             slots = {name: self._slots[name] for job in jobs for name in job.switches}
-            longest_s = max(job.solo_s(Way.RING) for job in jobs)
-            settings = Settings(replan_s=longest_s, margin=0.0)
+            duration_s, options = _run_of(jobs)
             by_rule = {
                 name: simulate_phases(
                     jobs,
                     slots,
-                    make_rule(name, jobs, slots, settings),
-                    duration_s=SIMULATED_STEPS * longest_s,
+                    make_rule(name, jobs, slots, options),
+                    duration_s=duration_s,
                 )
                 for name in (self._rule, "ring")
             }
@@ -116,6 +117,16 @@ class ClusterSharing:
                 for job in jobs
             )
         return self._cache[keys]
+
+
+def _run_of(jobs: Sequence[PhasedJob]) -> tuple[float, ArbiterOptions]:
+    """Return the time to simulate in seconds, and the options of the arbiter."""
+    options = ArbiterOptions()
+    longest_s = max(job.solo_s(Way.RING) for job in jobs)
+    duration_s = SIMULATED_STEPS * max(longest_s, options.plan_s)
+    # Often enough that no window ends before the next one is there.
+    seldom_s = min(duration_s / PLANS, options.planner.horizon_s / 4)
+    return duration_s, replace(options, plan_s=max(options.plan_s, seldom_s))
 
 
 def gang_job(job_id: str, key: Key, link: Link, position: int) -> PhasedJob:

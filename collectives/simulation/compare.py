@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from presage.collectives.simulation.arbitrated import Arbitrated, Settings
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.simulation.arbitrated import Arbitrated
 from presage.collectives.simulation.phased_job import PhasedJob, Way
 from presage.collectives.simulation.rules import Always, FirstCome, FirstForLife, Never, Rule
 from presage.collectives.simulation.simulate import Outcome, simulate_phases
@@ -41,7 +42,7 @@ class Speeds:
 
 
 def make_rule(
-    name: str, jobs: Sequence[PhasedJob], slots: Mapping[str, int], settings: Settings
+    name: str, jobs: Sequence[PhasedJob], slots: Mapping[str, int], options: ArbiterOptions
 ) -> Rule:
     """Return a new rule by its name.
 
@@ -60,7 +61,7 @@ def make_rule(
         case "first-come":
             return FirstCome()
         case "time-saved":
-            return Arbitrated(jobs, slots, settings)
+            return Arbitrated(jobs, slots, options)
         case "own-switch":
             return Always()
     raise ValueError(f"unknown rule {name!r}; rules are {', '.join((*RULES, REFERENCE))}")
@@ -72,11 +73,11 @@ def run_rules(
     rules: Sequence[str] = (*RULES, REFERENCE),
     *,
     duration_s: float,
-    settings: Settings | None = None,
+    options: ArbiterOptions | None = None,
     seed: int = 0,
 ) -> dict[str, dict[str, Outcome]]:
     """Simulate jobs under each rule; return outcomes by rule and job."""
-    chosen = settings or Settings()
+    chosen = options or ArbiterOptions()
     return {
         name: simulate_phases(
             jobs, slots, make_rule(name, jobs, slots, chosen), duration_s=duration_s, seed=seed

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.core.costs import Link
 from presage.collectives.core.demand import Call
-from presage.collectives.simulation.arbitrated import Settings
 from presage.collectives.simulation.compare import REFERENCE, RULES, run_rules
 from presage.collectives.simulation.phased_job import COSTS, PhasedJob, Way
 from presage.collectives.simulation.simulate import Outcome
@@ -71,7 +71,7 @@ def predict_jobs(
     *,
     rules: Sequence[str] = (*RULES, REFERENCE),
     duration_s: float = 60.0,
-    settings: Settings | None = None,
+    options: ArbiterOptions | None = None,
     seed: int = 0,
 ) -> dict[str, dict[str, Outcome]]:
     """Predict the iterations of live jobs that share switches, under each rule.
@@ -88,8 +88,8 @@ def predict_jobs(
         Rules, see ``compare.RULES``.
     duration_s : float
         Simulated time.
-    settings : Settings, optional
-        Settings of the arbiter.
+    options : ArbiterOptions, optional
+        Options of the arbiter.
     seed : int
         Random seed of jitter.
 
@@ -105,7 +105,7 @@ def predict_jobs(
         order.
     """
     phased = [phased_job(job, link) for job in jobs]
-    return run_rules(phased, switches, rules, duration_s=duration_s, settings=settings, seed=seed)
+    return run_rules(phased, switches, rules, duration_s=duration_s, options=options, seed=seed)
 
 
 def phased_job(job: MeasuredJob, link: Link) -> PhasedJob:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from presage.collectives.arbiter import agreement
@@ -15,7 +14,7 @@ from presage.collectives.arbiter.runtime.state import ArbiterState
 from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank
 from presage.collectives.core.costs import time_saved_s
-from presage.collectives.core.messages import Adopted, Message
+from presage.collectives.core.messages import Adopted, Done, Message
 from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import RefusedAgentError
@@ -76,7 +75,9 @@ class RankRegistration:
         if found is None:
             return
         async with state.lock:
-            if not job.is_member or self._is_forged(found):
+            # The controller waits for the ranks of a job also after it was taken out.
+            is_expected = job.is_member or (job.was_member and isinstance(found, Done))
+            if not is_expected or self._is_forged(found):
                 return
             if isinstance(found, Adopted):
                 job.forget_views(found.epoch)
@@ -110,7 +111,8 @@ class RankRegistration:
         read_report(stream.entry, report, now_s)
         if job.started > before:
             job.progress_s = now_s
-        rows = self._recent.add(job, stream.rank, report.decisions, time.time())
+        rows = self._recent.add(job, stream.rank, report.decisions, now_s)
+        job.largest_bytes = max([job.largest_bytes, *(row.size_bytes for row in rows)])
         self._count_savings(job, [row.size_bytes for row in rows if row.way == pb.INC])
 
     def _count_savings(self, job: Job, sizes_bytes: Sequence[int]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import grpc
 
@@ -72,25 +73,11 @@ async def run_arbiter(
     before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
-    open_calls, connections = OpenCalls(), Connections(lambda: port)
-    local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
-    access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
-    backlog = Backlog(before, open_calls, _MAX_WAITING)
-    calls = _calls(options, metrics, backlog, connections, local, access_log)
-    served = _add_services(server, ArbiterService(arbiter, calls, max_streams), calls, open_calls)
-    await arbiter.start()
-    if local is not None:
-        local.write()
-    bounding = asyncio.create_task(connections.run())
-    try:
+    async with _admission(options, metrics, port, before) as (calls, open_calls):
+        service = ArbiterService(arbiter, calls, max_streams)
+        served = _add_services(server, service, calls, open_calls)
+        await arbiter.start()
         await _serve(arbiter, server, served, stopped, lambda: on_ready(target(address, port)))
-    finally:
-        bounding.cancel()
-        calls.close()
-        if local is not None:
-            local.remove()
-        if access_log is not None:
-            await asyncio.to_thread(access_log.close)
 
 
 def _stop_event() -> asyncio.Event:
@@ -101,25 +88,42 @@ def _stop_event() -> asyncio.Event:
     return stopped
 
 
-def _calls(
-    options: Options,
-    metrics: Metrics,
-    backlog: Backlog,
-    connections: Connections,
-    local: LocalToken | None,
-    access_log: AccessLog | None,
-) -> Calls:
-    """Return the admission and authentication of requests."""
-    return Calls(
+@asynccontextmanager
+async def _admission(
+    options: Options, metrics: Metrics, port: int, before: frozenset[int]
+) -> AsyncIterator[tuple[Calls, OpenCalls]]:
+    """Yield the admission and authentication of requests, and the open ones.
+
+    Parameters
+    ----------
+    before : frozenset of int
+        What ``server_ids`` returned before the server was created.
+    """
+    open_calls, connections = OpenCalls(), Connections(lambda: port)
+    local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
+    access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
+    calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
-        backlog=backlog,
+        backlog=Backlog(before, open_calls, _MAX_WAITING),
         access_log=access_log,
         certificates=options.requires_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
         trimmer=MemoryTrimmer(),
         connections=connections,
     )
+    if local is not None:
+        local.write()
+    bounding = asyncio.create_task(connections.run())
+    try:
+        yield calls, open_calls
+    finally:
+        bounding.cancel()
+        calls.close()
+        if local is not None:
+            local.remove()
+        if access_log is not None:
+            await asyncio.to_thread(access_log.close)
 
 
 def _add_services(

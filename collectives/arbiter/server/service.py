@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import TypeVar
@@ -99,11 +98,11 @@ class ArbiterService:
         if not (math.isfinite(request.last_s) and request.last_s >= 0):
             raise InvalidRequestError(f"last_s={request.last_s}, must be finite and at least 0")
         async with self._drawing:
-            of_jobs = self._arbiter.recent.all_rows()
+            of_jobs, now_s = self._arbiter.recent.all_rows(), self._arbiter.now_s
             switches = status.switch_statuses(self._arbiter)
 
             def draw() -> bytes:
-                found = status.timeline(of_jobs, switches, request.last_s, time.time())
+                found = status.timeline(of_jobs, switches, request.last_s, now_s)
                 return found.SerializeToString()
 
             return await asyncio.to_thread(draw)

@@ -159,7 +159,7 @@ def timeline(
     of_jobs: Iterable[Sequence[Row]],
     switches: Iterable[pb.SwitchStatus],
     last_s: float,
-    now_unix_s: float,
+    now_s: float,
 ) -> pb.TimelineResponse:
     """Return recent AllReduces by their start; takes up to a second, so not in the event loop."""
     rows = [
@@ -168,13 +168,13 @@ def timeline(
             switches=row.switches,
             decision=pb.Decision(
                 number=row.number,
-                age_s=now_unix_s - row.start_s,
+                age_s=now_s - row.start_s,
                 duration_s=row.duration_s,
                 size_bytes=row.size_bytes,
                 reason=row.reason,
                 way=pb.Way.Name(row.way),
             ),
         )
-        for row in newest_rows(of_jobs, last_s, now_unix_s)
+        for row in newest_rows(of_jobs, last_s, now_s)
     ]
     return pb.TimelineResponse(rows=rows, switches=switches)

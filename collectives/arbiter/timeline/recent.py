@@ -20,7 +20,7 @@ _REASONS, _WAYS = frozenset(Reason), frozenset(pb.Way.values())
 
 
 class Row(NamedTuple):
-    """AllReduce of a job; ``start_s`` is Unix time."""
+    """AllReduce of a job; ``start_s`` is by the clock of the arbiter."""
 
     job: str
     switches: tuple[str, ...]
@@ -40,7 +40,7 @@ class RecentDecisions:
         self._newest: dict[str, int] = {}
 
     def add(
-        self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_unix_s: float
+        self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_s: float
     ) -> Sequence[Row]:
         """Add decisions of a report, and return the new rows; other ranks' ones are skipped."""
         connected = [n for n, entry in job.ranks.items() if entry.gone_s is None]
@@ -58,7 +58,7 @@ class RecentDecisions:
                 continue
             if one.size_bytes > MAX_SIZE_BYTES:
                 continue
-            start_s = now_unix_s - one.age_s
+            start_s = now_s - one.age_s
             added.append(
                 Row(job.name, job.switches, one.number, start_s, one.duration_s, one.size_bytes,
                     Reason(one.reason), one.way)
@@ -68,12 +68,12 @@ class RecentDecisions:
         rows.extend(added)
         return added
 
-    def forget(self, jobs: Iterable[str], before_unix_s: float) -> None:
+    def forget(self, jobs: Iterable[str], before_s: float) -> None:
         """Forget jobs other than these, once they have no row after a time."""
         known = set(jobs)
         for name in [name for name in self._rows if name not in known]:
             rows = self._rows[name]
-            if not rows or rows[-1].start_s < before_unix_s:
+            if not rows or rows[-1].start_s < before_s:
                 del self._rows[name]
                 self._newest.pop(name, None)
 
@@ -91,9 +91,9 @@ class RecentDecisions:
 
 
 def newest_rows(
-    of_jobs: Iterable[Sequence[Row]], last_s: float, now_unix_s: float, most: int = MOST_DRAWN
+    of_jobs: Iterable[Sequence[Row]], last_s: float, now_s: float, most: int = MOST_DRAWN
 ) -> list[Row]:
     """Return the newest AllReduces of the last seconds by their start; 0 for all times."""
-    since_s = now_unix_s - last_s if last_s > 0 else -math.inf
+    since_s = now_s - last_s if last_s > 0 else -math.inf
     found = [row for rows in of_jobs for row in rows if row.start_s >= since_s]
     return sorted(found, key=lambda row: (row.start_s, row.job))[-most:]

@@ -14,7 +14,7 @@ from presage.collectives.torch.peers.messages import Ballot, PeerMessage
 from presage.collectives.torch.switch_link import SwitchLink
 
 _FROM_CONTROLLER = (m.ViewUpdate, m.Prepare, m.Update, m.Abort)
-_SILENCE_S = 0.5  # of the controller while it has locked this rank
+_SILENCE_S = 0.5  # of the controller while it has locked this rank; above its ``lock_s``
 
 
 class RankMachine:

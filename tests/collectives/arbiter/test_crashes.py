@@ -13,7 +13,7 @@ from tests.collectives.arbiter.support.processes import wait_until
 
 ALL = os.environ.get("PRESAGE_TEST_FAULTS") == "all"
 CRASHES = list(itertools.product(POINTS, range(1, 9 if ALL else 3)))
-BACK_S = {"in_band": 2.0, "two_phase": 10.0}  # rounds of two phases are tried again
+BACK_S = 2.0
 MODULE = ("tests.collectives.arbiter.support.crashing_arbiter", "inc", "arbiter")
 OPTIONS = ("--horizon", "1", "--lease", "3")
 
@@ -64,4 +64,4 @@ def test_i7_an_arbiter_killed_at_every_step_stops_no_job_and_inc_is_back_within_
         longest_s = max(b - a for a, b in itertools.pairwise(times))
         assert longest_s < (1.5 if agreement == "in_band" else 4.0)
         job.close()
-    assert max(waits)[0] <= BACK_S[agreement], sorted(waits)[-3:]
+    assert max(waits)[0] <= BACK_S, sorted(waits)[-5:]

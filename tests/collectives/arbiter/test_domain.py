@@ -122,16 +122,21 @@ def test_i7_a_lost_journal_is_said_and_splits_no_number(
 
 def test_i7_the_slot_of_a_dead_job_is_freed_after_its_lease(domain, start_job):
     _, arbiter = domain
-    # By scores the first job has the slot: both count as soon, and it has the larger AllReduces.
-    first = start_job(arbiter.target, "first", seconds=30, is_predictable=False, sizes=(400_000,))
-    second = start_job(arbiter.target, "second", seconds=30, is_predictable=False)
-    wait_for_inc(first)
-    wait_until(lambda: state_of(arbiter, "second").startswith("arrivals"))
-    first.close()
+    # Both count as soon. By scores the job with the larger AllReduces has the slot, though its
+    # name is the greater one. Two ranks would save nothing.
+    soon = {"ranks": 3, "seconds": 60, "is_predictable": False}
+    large = start_job(arbiter.target, "z-large", sizes=(400_000,), **soon)
+    small = start_job(arbiter.target, "small", **soon)
+    wait_until(lambda: state_of(arbiter, "small").startswith("arrivals"))
+    wait_until(lambda: state_of(arbiter, "z-large").startswith("arrivals"))
+    wait_for_inc(large, time.time())
+    with ArbiterClient(arbiter.target) as client:
+        wait_until(lambda: client.explain("small").reason == Reason.LOWER_SCORE)
+    large.close()
     killed_s = time.time()
-    wait_for_inc(second, killed_s)
+    wait_for_inc(small, killed_s)
     assert time.time() - killed_s < 5
-    wait_until(lambda: not state_of(arbiter, "first"))
+    wait_until(lambda: not state_of(arbiter, "z-large"))
 
 
 def test_i7_a_job_with_a_partitioned_rank_runs_by_ring_and_comes_back(domain, start_job, opened):

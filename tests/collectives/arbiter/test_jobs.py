@@ -14,6 +14,7 @@ from presage.collectives.arbiter.jobs import (
 )
 from presage.collectives.arbiter.ranks.rank_entry import RankEntry, read_report
 from presage.collectives.core.costs import Link
+from presage.collectives.core.demand import Call
 from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, OverloadedError, RefusedAgentError
@@ -166,6 +167,17 @@ def test_ranks_that_report_other_sizes_count_as_soon():
     demand, problem = job.demand(LINK)
     assert not demand.is_predictable
     assert "ranks 0 and 1" in problem
+
+
+def test_i8_without_a_rhythm_the_largest_known_size_counts():
+    job = registered()
+    assert job.demand(LINK)[0].calls == (Call(0.0, 0),)
+    job.largest_bytes = 5000
+    assert job.demand(LINK)[0].calls == (Call(0.0, 5000),)
+    for rank, size in enumerate((7000, 6000)):
+        other = phases(calls=[pb.Call(size_bytes=size)])
+        read_report(job.ranks[rank], pb.Report(started=5, phases=other), 10.0)
+    assert job.demand(LINK)[0].calls == (Call(0.0, 7000),)
 
 
 def test_views_of_a_job_are_bounded():

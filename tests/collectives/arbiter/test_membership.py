@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -59,10 +60,10 @@ GRANTED = b"\1" * 50
 
 
 @contextlib.asynccontextmanager
-async def running(path, control):
+async def running(path, control, options=OPTIONS, clock=time.monotonic):
     journal = Journal(path)
     switches = SwitchSet(one_switch(parse_switch("tor=h:1")), {"tor": control})
-    arbiter = Arbiter(switches, journal, OPTIONS)
+    arbiter = Arbiter(switches, journal, options, clock=clock)
     await arbiter.start()
     task = asyncio.create_task(arbiter.run())
     try:
@@ -236,5 +237,28 @@ def test_i7_a_switch_that_could_not_be_reached_gets_the_floors_when_it_is_back(t
                 if any(reason & 1 for reason in update.views[-1].decisions):
                     return
             pytest.fail("the job gets no grant")
+
+    asyncio.run(scenario())
+
+
+def test_i7_a_clock_that_jumps_ahead_costs_a_job_the_switch_for_a_moment(tmp_path):
+    jumped_s = 0.0
+
+    def clock():
+        return time.monotonic() + jumped_s
+
+    async def scenario():
+        nonlocal jumped_s
+        control = MachineControl()
+        async with running(tmp_path / "a.db", control, clock=clock) as arbiter:
+            streams, _ = await updates(arbiter, [[], []])
+            job = arbiter.jobs.by_name["job"]
+            jumped_s = 86_400.0
+            await until(lambda: not job.is_member)  # no AllReduce for a day
+            for number in (21, 22):
+                for stream in streams:
+                    await arbiter.receive(stream, report(number))
+            await until(lambda: job.is_member and "job" in dict(control.state.floors))
+            assert not arbiter.problems
 
     asyncio.run(scenario())

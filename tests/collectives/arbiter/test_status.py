@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 
 import pytest
 
@@ -62,6 +63,23 @@ def test_savings_are_computed_from_size_ranks_and_link(tmp_path):
         assert job.counts.saved_s == pytest.approx(expected_s)
         assert job.mean_saved_s == pytest.approx(expected_s / 2)
         assert (job.counts.inc, job.counts.ring) == (2, 1)
+        assert arbiter.jobs.by_name["job"].largest_bytes == 3 << 20
+
+    asyncio.run(scenario())
+
+
+def test_a_time_line_does_not_depend_on_the_wall_clock(tmp_path, monkeypatch):
+    async def scenario():
+        async with running(tmp_path / "a.db", MachineControl()) as arbiter:
+            streams, _ = await updates(arbiter, [[], []])
+            monkeypatch.setattr(time, "time", lambda: 2e9)
+            await arbiter.receive(streams[0], decisions(decision(21)))
+            monkeypatch.setattr(time, "time", lambda: 1e9)
+            serving = ArbiterService(arbiter, None, 1)  # type: ignore[arg-type]
+            request = pb.TimelineRequest(last_s=10.0).SerializeToString()
+            found = pb.TimelineResponse.FromString(await serving.timeline(request, None))  # type: ignore[arg-type]
+        (row,) = found.rows
+        assert 0.1 <= row.decision.age_s < 5
 
     asyncio.run(scenario())
 

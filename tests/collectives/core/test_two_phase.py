@@ -150,6 +150,26 @@ def test_i7_a_rank_answers_by_what_it_knows():
     assert receive(never, Prepare("a", 0, 2)) == (never, ())
 
 
+def test_i7_the_controller_does_not_wait_for_ranks_of_a_job_that_has_left():
+    state = preparing().state
+    assert machine.forget(state, "a").state == state  # the round is aborted instead
+    for rank in range(2):
+        state = machine.receive(state, Ack("a", rank, 2, 7)).state
+    updating = machine.receive(state, Admitted(1, 2)).state
+
+    assert machine.forget(updating, "b").state == updating
+    assert machine.forget(updating, "a").state.is_stable
+
+
+def test_i7_a_round_without_jobs_takes_the_last_one_from_the_switch():
+    step = machine.propose(a_controller(), [])
+    assert step.messages == (Admission(1, 2, ()),)
+
+    state = machine.receive(step.state, Admitted(1, 2)).state
+    assert state.is_stable
+    assert state.jobs == ()
+
+
 def test_one_round_at_a_time():
     with pytest.raises(ValueError, match="under way"):
         machine.propose(preparing().state, [])

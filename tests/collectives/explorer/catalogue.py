@@ -68,6 +68,15 @@ TWO_PHASE = (
         for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
     ),
     Configuration("two_phase, a dead job leaves", "two_phase", (ONLY_B,), A, fault="rank", early=0),
+    Configuration(
+        "two_phase, a job dies in a round and leaves",
+        "two_phase",
+        (B, ONLY_B),
+        A,
+        {"a": 2, "b": 1},
+        fault="rank",
+        early=0,
+    ),
     Configuration("two_phase, first views", "two_phase", (A,), early=0),
     Configuration("two_phase, early time-out, one try", "two_phase", (B,), A, early=1, tries=1),
     Configuration(

@@ -104,7 +104,9 @@ class LawfulSwitch(SharedSwitch):
 
     def is_settled(self, state: State) -> bool:
         """Return whether the controller has ended its last change, or a crash excuses it."""
-        if any(self.is_dead(state, position) for position in range(self.ring_at)):
+        last = self.config.plans[-1] if self.config.plans else {}
+        required = [p for p, place in enumerate(self.places) if place[0] in last]
+        if any(self.is_dead(state, p) for p in (*required, self.controller_at, self.switch_at)):
             return True
         controller = self.local(state, self.controller_at)
         are_all = controller.proposed == len(self.config.plans)

@@ -118,7 +118,8 @@ class LocalSteps:
     def _controller_events(self, local: ControllerLocal) -> Iterator[OwnEvent]:
         config, state = self.config, local.state
         is_retry = local.proposed > 0 and not state.is_stable and local.tries < config.tries
-        if state.can_propose and (is_retry or state.is_stable):
+        is_given_up = local.tries == config.tries
+        if state.can_propose and (is_retry or state.is_stable or is_given_up):
             proposed = local.proposed + (not is_retry)
             if proposed <= len(config.plans):
                 plans = job_plans(config.plans[proposed - 1], config.sizes)

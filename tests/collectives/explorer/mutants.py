@@ -173,6 +173,12 @@ def forget_aborted_tags(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TwoPhaseAgreement, "_update", update)
 
 
+def wait_for_ranks_of_a_job_that_has_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        two_phase_controller, "forget", lambda state, job: two_phase_controller.Step(state)
+    )
+
+
 def do_not_compare_numbers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(two_phase_controller, "_has_equal_numbers", lambda state: True)
 
@@ -320,6 +326,13 @@ MUTANTS = (
         do_not_compare_numbers,
         _two_phase(({"a": "II"},), {"a": "RR"}, sizes={"a": 2}, early=0),
         (1,),
+    ),
+    Mutant(
+        "the controller waits for no rank of a job that has left",
+        wait_for_ranks_of_a_job_that_has_left,
+        _two_phase((B, {"b": "II"}), A, sizes=SMALL, fault="rank", early=0),
+        (7,),
+        is_slow=True,
     ),
     Mutant(
         "an update waits for the fence",

@@ -111,6 +111,9 @@ class SharedSwitch(Symmetry):
                     following = self._after(state, position, new, state[-1], sent)
                     if following != state:
                         yield following, self._actor(position), (name, position)
+        if self.config.fault == "rank" and self.config.protocol == "two_phase":
+            for following, event in self._departures(state):
+                yield following, CONTROLLER, event
 
     def _actor(self, position: int) -> int:
         if position < self.controller_at:
@@ -178,6 +181,17 @@ class SharedSwitch(Symmetry):
             step = switch_machine.restart(self.local(state, self.switch_at))
             new, sent = self._step(*step)
             yield self._after(spent, self.switch_at, new, state[-1], sent), FAULT, ("restart",)
+
+    def _departures(self, state: State) -> Iterator[tuple[State, Event]]:
+        """Yield the states in which the controller waits no more for a job with a dead rank."""
+        local = self.local(state, self.controller_at)
+        dead = {self.places[p][0] for p in range(self.controller_at) if self.is_dead(state, p)}
+        for job in sorted(dead):
+            step = self.machine.forget(local.state, job)
+            if step.state != local.state:
+                new, sent = self._step(local._replace(state=step.state), step.messages)
+                following = self._after(state, self.controller_at, new, state[-1], sent)
+                yield following, ("leave", job)
 
     def _crashed(self, state: State, position: int) -> State:
         dead = (*state[:position], self.dead[position], *state[position + 1 :])

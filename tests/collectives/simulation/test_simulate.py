@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.arbiter.jobs import Job
+from presage.collectives.arbiter.planner import PlannerOptions
+from presage.collectives.arbiter.ranks.rank_entry import RankEntry, read_report
+from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.demand import Call
-from presage.collectives.simulation.arbitrated import Settings
+from presage.collectives.simulation import arbitrated
+from presage.collectives.simulation.arbitrated import Arbitrated
 from presage.collectives.simulation.bounds import largest_gain
 from presage.collectives.simulation.compare import (
     REFERENCE,
@@ -20,6 +27,7 @@ from presage.collectives.simulation.compare import (
 )
 from presage.collectives.simulation.phased_job import Way
 from presage.collectives.simulation.simulate import simulate_phases
+from presage.collectives.v1 import arbiter_pb2 as pb
 from tests.collectives.simulation.jobs import MB, job_lists, phased
 
 NAN = float("nan")
@@ -132,11 +140,61 @@ def test_jitter_of_a_job_does_not_depend_on_the_rule_or_on_other_jobs():
 
 
 def test_the_arbiter_decides_nothing_outside_its_window():
-    found = run_rules(
-        [phased()], {"s": 1}, ("time-saved",), duration_s=60, settings=Settings(window=0)
-    )["time-saved"]["a"]
+    once = ArbiterOptions(plan_s=30.0, planner=PlannerOptions(min_window=1, max_window=1))
+    found = run_rules([phased()], {"s": 1}, ("time-saved",), duration_s=60, options=once)
 
-    assert found.inc_share == 0
+    assert found["time-saved"]["a"].inc_share < 0.02
+
+
+def test_the_simulated_arbiter_plans_as_the_live_one(monkeypatch):
+    views = []
+
+    def recorded(view):
+        views.append(view)
+        return decision_tables(view)
+
+    monkeypatch.setattr(arbitrated, "decision_tables", recorded)
+    jobs = [phased("a"), phased("b", start_s=0.1)]
+    run_rules(jobs, {"s": 1}, ("time-saved",), duration_s=60)
+    planner = PlannerOptions()
+    rates = [len(job.calls) / job.period_s for job in views[-1].jobs]
+
+    assert make_rule("time-saved", jobs, {"s": 1}, ArbiterOptions()).interval_s == 0.25
+    assert views[-1].window == max(planner.min_window, math.ceil(planner.horizon_s * max(rates)))
+    assert len(views) < 60 / 0.25 / 4  # only for a reason
+    assert all(job.margin_s > 0 for job in views[-1].jobs)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_simulated_arbiter_has_the_demands_that_the_live_one_makes_of_reports(is_known):
+    job = phased(switches=("s",))
+    rule = Arbitrated([job], {"s": 1}, ArbiterOptions())
+    for number in range(40 if is_known else 1):
+        call = job.calls[number % 2]
+        rule.observe(job, number, 0.9 * (number // 2) + 0.1 * (number % 2), call.size_bytes)
+    own = rule._demand(job)
+    phases = rule._estimators["a"].estimate()
+    live = Job("a", job.ranks, b"", 1, job.switches, largest_bytes=20 * MB)
+    live.ranks = {rank: RankEntry(str(rank), "") for rank in range(job.ranks)}
+    for entry in live.ranks.values():
+        report = pb.Report(started=number)
+        if phases is not None:
+            calls = [pb.Call(offset_s=c.offset_s, size_bytes=c.size_bytes) for c in phases.calls]
+            report.phases.CopyFrom(
+                pb.Phases(
+                    period_s=phases.period_s, calls=calls, anchor_number=phases.anchor_number,
+                    anchor_age_s=100.0 - phases.anchor_s, margin_s=phases.margin_s,
+                )
+            )  # fmt: skip
+        read_report(entry, report, 100.0)
+    found, problem = live.demand(job.link)
+
+    assert found.is_predictable == own.is_predictable == is_known == (not problem)
+    assert found.calls == own.calls
+    assert found.largest_saving_s == own.largest_saving_s
+    if is_known:
+        assert found.arrival_s(99) == pytest.approx(own.arrival_s(99))
+        assert (found.period_s, found.margin_s) == (own.period_s, own.margin_s)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +226,11 @@ def test_impossible_runs_are_rejected():
         run_rules([phased()], {"s": 1}, duration_s=1)
     with pytest.raises(ValueError, match="unknown rule 'last'"):
         run_rules([phased()], {"s": 1}, ("last",), duration_s=9)
-    with pytest.raises(ValueError, match="replan_s"):
-        Settings(replan_s=0)
 
 
 def test_a_job_of_one_rank_uses_no_switch():
     jobs = [phased("one", ranks=1), phased("b")]
-    rule = make_rule("time-saved", jobs, {"s": 1}, Settings())
+    rule = make_rule("time-saved", jobs, {"s": 1}, ArbiterOptions())
     found = simulate_phases(jobs, {"s": 1}, rule, duration_s=60)
 
     assert found["one"].inc_share == 0

@@ -41,7 +41,7 @@ from presage.collectives.v1 import arbiter_pb2 as pb
 from tests.collectives.arbiter.support.mesh import Mesh
 
 FLAGS = 16  # pending views whose adoption can be seen in a sum
-SILENCE_S = 1.0  # of the controller, after which a locked rank asks its peers
+SILENCE_S = 0.5  # of the controller, after which a locked rank asks its peers, as in the backend
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ class Rank:
                 self.ring(number, values)
             else:
                 self.handle_arrived(0.01)
+                self.receive_from_controller()
         total = self.last
         assert total is not None
         expected = sum(range(self.options.ranks)) + self.options.ranks * (number % 7)
@@ -208,7 +209,8 @@ class Rank:
             self.mesh.send(peer, (number, self.options.rank, self.state.contributed, values))
         begin_s = time.monotonic()
         while len(self.parts.get(number, {})) < self.options.ranks - 1:
-            self.handle_arrived(0.05)
+            self.handle_arrived(0.01)
+            self.receive_from_controller()
             assert time.monotonic() - begin_s < 20, "the ring does not end"
         parts = self.parts.pop(number)
         self.last = values + sum(part for _, part in parts.values())
@@ -234,6 +236,10 @@ class Rank:
 
     def take_messages(self) -> None:
         self.way = pb.RING
+        self.receive_from_controller()
+
+    def receive_from_controller(self) -> None:
+        """Handle messages of the controller, also during an AllReduce, as the backend does."""
         for message in self.connection.messages():
             self.step(machine.receive(self.state, message))
 
