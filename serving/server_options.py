@@ -41,8 +41,9 @@ class Options:
     allow_remote : bool
         Whether to listen beyond loopback without TLS, and to serve metrics there.
     tokens : Path, optional
-        File of authorized callers (docs/forecasts/serving.md). Without it and without client certificates
-        callers on this machine have read access only, except the user that started the server.
+        File of authorized callers (docs/forecasts/serving.md). Without it and without client
+        certificates callers on this machine have read access only, except the user that started
+        the server.
     rows_per_s : float, optional
         Maximum rate of rows of each client.
     outcomes : Path, optional

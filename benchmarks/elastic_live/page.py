@@ -40,10 +40,10 @@ times (JCT) agree within {required:g} %. Written by `python -m benchmarks.elasti
 - **Emulated**: the devices. A worker trains a tiny model, and sleeps after each step until the
   measured step of the job's model on as many devices and nodes is over. Delays of the tiny model's
   own computation and communication are made up for by shorter sleeps; stops for a resize are not.
-- **Speed-up curves**: Pollux's measured steps on T4s ([importing](../pipeline/importing.md#pollux)) of
-  resnet-50, resnet-18 and bert, at the largest measured batch of each. The tables are the
-  forecasts of both sides (`--predictor FOLDER`), the time of a step of the live jobs, and the
-  simulator's ground truth.
+- **Speed-up curves**: Pollux's measured steps on T4s
+  ([importing](../pipeline/importing.md#pollux)) of resnet-50, resnet-18 and bert, at the largest
+  measured batch of each. The tables are the forecasts of both sides (`--predictor FOLDER`), the
+  time of a step of the live jobs, and the simulator's ground truth.
 - **Jobs**: for each seed {elastic} elastic jobs, of 1 to 4 devices, and {fixed} of a fixed size, in
   a drawn order. Each requests 1 or 2 devices, on which it runs for {shortest:g} to {longest:g} s.
   They arrive every {every:g} s in the mean. The policy is `{policy}` on both sides.

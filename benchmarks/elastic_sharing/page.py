@@ -25,8 +25,9 @@ This benchmark compares the policy `elastic` with two jobs on a device
 seeds each. Written by `python -m benchmarks.elastic_sharing`.
 
 - **Ground truth**: Lucid's measurements of 44 training jobs on RTX 3090s, solo and in pairs
-  ([importing](../pipeline/importing.md#lucid)): slowdowns and memory. A job is as many times faster as it
-  has more devices, because Lucid measured one device only. Nodes have {per_node} devices.
+  ([importing](../pipeline/importing.md#lucid)): slowdowns and memory. A job is as many times
+  faster as it has more devices, because Lucid measured one device only. Nodes have {per_node}
+  devices.
 - **Forecasts**: `oracle` knows run times, slowdowns and memory. `shipped` is the release that ships
   with Presage, whose training data contain nothing of Lucid.
 - **Jobs**: each trains a model that is drawn for each seed, from a drawn time of the trace on, on a

@@ -35,11 +35,12 @@ jobs, and under `srtf`, which gives each job the requested devices. It uses thre
 loads, with {seeds} seeds each. Written by `python -m benchmarks.elastic_simulation`.
 
 - **Ground truth**: Pollux's measured steps of six models on T4s, {per_node} on a node
-  ([importing](../pipeline/importing.md#pollux)), as `presage simulate --scaling measured` uses them. The
-  traced duration applies to the requested devices on the fewest nodes. The batch of all devices
-  together is constant: a device that gets more of it than fits accumulates gradients. Sizes that
-  were not measured follow the rules of `schedulers/simulator/ground_truth/scaling_curve.py`. Jobs
-  of more than {most} devices are left out.
+  ([importing](../pipeline/importing.md#pollux)), as `presage simulate --scaling measured` uses
+  them. The traced duration applies to the requested devices on the fewest nodes. The batch of all
+  devices together is constant: a device that gets more of it than fits accumulates gradients.
+  Sizes that were not measured follow the rules of
+  `schedulers/simulator/ground_truth/scaling_curve.py`. Jobs of more than {most} devices are left
+  out.
 - **Forecasts**: the step on one device is that of the release that ships with Presage. Its
   training data contain the steps of these models on one device, so a cluster with new models is
   off by more. Users know the number of iterations. The speed on several devices is that of the

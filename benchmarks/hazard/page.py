@@ -12,8 +12,8 @@ TEXT = """# Prediction of failures
 
 This benchmark measures the error of the predicted probability that a node fails within a day, from
 its past outages. The trace is InfiniteHBD's: 400 nodes in 349 days
-([docs/schedulers/faults.md](../schedulers/faults.md)). The model was chosen and fitted on the days before day {until},
-and the scores are those of the days after it. This page is written by
+([docs/schedulers/faults.md](../schedulers/faults.md)). The model was chosen and fitted on the days
+before day {until}, and the scores are those of the days after it. This page is written by
 
 ```console
 $ PRESAGE_DATASETS=DATASETS python -m benchmarks.hazard  # half a minute

@@ -47,8 +47,9 @@ def _introduction() -> Iterator[str]:
     yield from f"""\
 # Sharing a switch in time, simulated
 
-This benchmark measures the speed of four training jobs that share one [switch](../jobs/inc_switch.md)
-with one slot, under several rules. Written by `python -m benchmarks.inc_simulation`.
+This benchmark measures the speed of four training jobs that share one
+[switch](../jobs/inc_switch.md) with one slot, under several rules. Written by `python -m
+benchmarks.inc_simulation`.
 
 Speed is iterations per second over those with the faster of ring and tree for each AllReduce.
 "Worst" is the slowest job of a set. AllReduce costs are those of requirement I9. A job runs

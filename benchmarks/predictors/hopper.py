@@ -137,8 +137,9 @@ def page(predictor: Predictor, campaign: Campaign) -> Iterator[str]:
         f"{len(rows)} jobs solo and {sets} co-locations of two to "
         f"four jobs, measured on one NVIDIA H200 on {DAY} by"
     )
-    yield "`benchmarks/profiling/gpu_campaign.sh` ([how](../pipeline/measuring.md)), with time-slicing. The"
-    yield "tables and the environment are in `data/profiles/h200`; no training set contains them."
+    yield "`benchmarks/profiling/gpu_campaign.sh` ([how](../pipeline/measuring.md)), with"
+    yield "time-slicing. The tables and the environment are in `data/profiles/h200`; no training"
+    yield "set contains them."
     yield "Written by `python -m benchmarks.predictors.hopper`."
     yield ""
     yield f"Versions: `{rows['versions'].iloc[0]}`."

@@ -1,8 +1,8 @@
 """Forecast errors on public tables, written to docs/benchmarks/public_tables.md.
 
 Run ``python -m benchmarks.predictors.public_tables DATASETS``, the folder of the sources' files
-(docs/pipeline/importing.md): what ``presage benchmark`` says of each question, on two seeds, which deal the
-folds as well. Twenty minutes on two cores, once the operator graphs are cached.
+(docs/pipeline/importing.md): what ``presage benchmark`` says of each question, on two seeds,
+which deal the folds as well. Twenty minutes on two cores, once the operator graphs are cached.
 """
 
 from __future__ import annotations

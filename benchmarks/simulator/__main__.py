@@ -1,9 +1,10 @@
 """Speed of the simulator, written to docs/benchmarks/simulator.md.
 
-Run ``python -m benchmarks.simulator DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most N]``:
-DATASETS has the traces (docs/pipeline/importing.md), FOLDER tables of another kind of device whose jobs are
-packed as well. Twenty minutes on one core; less with fewer jobs. Each measurement has a process
-of its own; of several rounds the fastest counts. Exits with 1 if a target is missed.
+Run ``python -m benchmarks.simulator DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most
+N]``: DATASETS has the traces (docs/pipeline/importing.md), FOLDER tables of another kind of
+device whose jobs are packed as well. Twenty minutes on one core; less with fewer jobs. Each
+measurement has a process of its own; of several rounds the fastest counts. Exits with 1 if a
+target is missed.
 """
 
 from __future__ import annotations

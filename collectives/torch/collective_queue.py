@@ -95,8 +95,8 @@ class CollectiveQueue:
         """
         with self._lock:
             # The usual case without further calls: what was under way was such a collective.
-            is_usual = self._handle is self._collective is self._error is None
-            if not (is_usual and not self._pending and not self._is_starting):
+            is_usual = self._handle is None and self._collective is None and self._error is None
+            if not is_usual or self._pending or self._is_starting:
                 self._raise_if_failed()
                 if not self._is_idle():
                     return None

@@ -180,7 +180,9 @@ def _layout(path: Path) -> Layout:
 
 def _columns(path: Path) -> frozenset[str]:
     if not path.exists():
-        raise TableError(f"{path}: no such file; docs/pipeline/importing.md lists the supported files")
+        raise TableError(
+            f"{path}: no such file; docs/pipeline/importing.md lists the supported files"
+        )
     try:
         if path.suffix == ".parquet":
             return frozenset(pq.read_schema(path).names)

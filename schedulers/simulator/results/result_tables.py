@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def jobs_table(simulations: Mapping[str, Simulation]) -> pa.Table:
-    """Return one row per policy and job, by submission; docs/schedulers/simulating.md lists the columns."""
+    """Return one row per policy and job, by submission.
+
+    docs/schedulers/simulating.md lists the columns.
+    """
     import pyarrow as pa
 
     schema = pa.schema(
