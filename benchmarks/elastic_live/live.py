@@ -60,8 +60,9 @@ def cluster(folder: Path, predictor: str, port: int) -> Iterator[ClusterClient]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     address = f"127.0.0.1:{port}"
+    devices = [f"{KIND}={device}" for device in range(DEVICES_OF_A_NODE)]
     processes = [
-        _start(
+        start_process(
             folder, "controller", "--journal", str(folder / "journal.db"), "--port", str(port),
             "--policy", POLICY, "--leaders", str(folder / "leaders"), "--predictor", predictor,
         )
@@ -69,7 +70,7 @@ def cluster(folder: Path, predictor: str, port: int) -> Iterator[ClusterClient]:
     try:
         with ClusterClient(address) as client:
             until(lambda: client.list() is not None, 60.0, "the controller did not start")
-            processes += [_agent(folder, f"n{i}", address) for i in range(NODES)]
+            processes += [start_agent(folder, f"n{i}", address, devices) for i in range(NODES)]
             until(
                 lambda: sum(node.connected for node in client.list().nodes) == NODES,
                 60.0,
@@ -83,19 +84,23 @@ def cluster(folder: Path, predictor: str, port: int) -> Iterator[ClusterClient]:
             process.wait(60)
 
 
-def _agent(folder: Path, node: str, address: str) -> subprocess.Popen[bytes]:
-    devices = [f"--device={KIND}={device}" for device in range(DEVICES_OF_A_NODE)]
-    return _start(
+def start_agent(
+    folder: Path, node: str, address: str, devices: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    """Start the agent of a node; devices are KIND=PROCESSOR."""
+    options = [f"--device={device}" for device in devices]
+    return start_process(
         folder, "agent", "--node", node, "--controller", address, "--state", str(folder / node),
         "--checkpoints", str(folder / "checkpoints"), "--memory-gib", str(MEMORY_GIB),
-        "--heartbeat-s", str(HEARTBEAT_S), *devices,
+        "--heartbeat-s", str(HEARTBEAT_S), *options,
         *(["--allow-root-jobs"] if os.geteuid() == 0 else []),
     )  # fmt: skip
 
 
-def _start(folder: Path, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+def start_process(folder: Path, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a controller or an agent, with its output in a file of the folder."""
     name = arguments[1] if what == "agent" else what
-    with (folder / f"{name}.log").open("wb") as log:
+    with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "presage", "cluster", what, *arguments],
             stdout=log,

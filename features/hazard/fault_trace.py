@@ -2,7 +2,8 @@
 
 JSON: a list of ``{"node_id": ..., "event_time": days, "event_type": "fault_start" | "fault_end",
 "fault_type": {...}}``. Upstream: github.com/stepfun-ai/InfiniteHBD-Trace. The trace of another
-cluster declares its number of nodes: ``{"nodes": 64, "events": [...]}``.
+cluster declares its number of nodes, and may declare its length in days, which is otherwise that of
+its last event: ``{"nodes": 64, "days": 90.5, "events": [...]}``.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import gzip
 import json
 import math
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -101,11 +103,13 @@ def parse_fault_trace(text: str) -> FaultTrace:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TableError(f"is not JSON ({error})") from None
-    nodes, events = _declared_nodes(events)
+    nodes, length_days, events = _declared(events)
     if not isinstance(events, list) or not events:
         raise TableError("is not a list of fault events")
     days = [_parse_day(event, f"event {i}") for i, event in enumerate(events)]
-    last_day = math.ceil(max(days))
+    if length_days is not None and length_days < max(days):
+        raise TableError(f"has an event on day {max(days):g}, and declares days={length_days:g}")
+    last_day = math.ceil(max(days) if length_days is None else length_days)
     numbers: dict[str, int] = {}
     open_s: dict[tuple[int, str], list[float]] = {}  # starts by node and kind of fault
     outages: list[Outage] = []
@@ -137,18 +141,53 @@ def parse_fault_trace(text: str) -> FaultTrace:
     )
 
 
-def _declared_nodes(content: Any) -> tuple[int | None, Any]:
-    """Return the declared number of nodes, or None, and the events."""
-    if not isinstance(content, dict) or "events" not in content:
-        return None, content
-    nodes = content.get("nodes")
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-        raise TableError(f"nodes={nodes!r}, must be an integer >= 1: all nodes, failed or not")
-    return nodes, content["events"]
-
-
 _START, _END = "fault_start", "fault_end"
 _CENTURY = 36_525  # in days: a larger time is probably in seconds
+
+
+def fault_trace_content(
+    outages: Iterable[Outage], names: Sequence[str], length_s: float
+) -> dict[str, Any]:
+    """Return outages of nodes as the content of a trace; those of their devices count for the node.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Name of each node, including nodes without an outage.
+    length_s : float
+        Length of the trace. An outage that is not over by then has no end.
+    """
+    of_nodes = merge_outages(one._replace(device=None) for one in outages)
+    events = [_make_event(names[one.node], one.from_s, _START) for one in of_nodes]
+    events += [
+        _make_event(names[one.node], one.until_s, _END)
+        for one in of_nodes
+        if one.until_s <= length_s
+    ]
+    events.sort(key=lambda event: (event["event_time"], event["event_type"] != _START))
+    return {"nodes": len(names), "days": length_s / DAY_S, "events": events}
+
+
+def _make_event(name: str, at_s: float, event_type: str) -> dict[str, Any]:
+    day = at_s / DAY_S
+    return {"node_id": name, "event_time": day, "event_type": event_type, "fault_type": {}}
+
+
+def _declared(content: Any) -> tuple[int | None, float | None, Any]:
+    """Return the declared number of nodes and length in days, or None, and the events."""
+    if not isinstance(content, dict) or "events" not in content:
+        return None, None, content
+    nodes, days = content.get("nodes"), content.get("days")
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        raise TableError(f"nodes={nodes!r}, must be an integer >= 1: all nodes, failed or not")
+    if days is not None and not _is_day(days):
+        raise TableError(f"days={days!r}, must be days, from 0 to {_CENTURY:,}")
+    return nodes, days, content["events"]
+
+
+def _is_day(value: Any) -> TypeGuard[float]:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= _CENTURY
 
 
 def _parse_day(event: Any, where: str) -> float:
@@ -160,7 +199,7 @@ def _parse_day(event: Any, where: str) -> float:
             f"{where}: event_type={event.get('event_type')!r}, must be {_START} or {_END}"
         )
     day = event.get("event_time")
-    if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _CENTURY:
+    if not _is_day(day):
         raise TableError(f"{where}: event_time={day!r}, must be days, from 0 to {_CENTURY:,}")
     return float(day)
 

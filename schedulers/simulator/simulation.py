@@ -55,6 +55,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.faults.detection import Detection, FaultEvent, FaultStage, fault_events
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.faults.fault_history import check_units, make_history
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
@@ -108,6 +109,8 @@ class Simulation(Backend):
         Sorted by submission time.
     faults : sequence of Fault
         Sorted by time.
+    detection : Detection, optional
+        When the policy learns of failures; by default at once.
     earlier_outages : iterable of Outage
         Outages that were over before the start, at negative times: history for the policy.
     hazards : HazardForecaster, optional
@@ -152,6 +155,7 @@ class Simulation(Backend):
         jobs: Sequence[Job],
         *,
         faults: Sequence[Fault] = (),
+        detection: Detection | None = None,
         earlier_outages: Iterable[Outage] = (),
         hazards: HazardForecaster | None = None,
         seed: int = 0,
@@ -165,7 +169,9 @@ class Simulation(Backend):
         self._switch_factors: Mapping[str, float] = {}
         self.jobs_on_switches: set[str] = set()
         self._resize_costs = resize_costs
-        self._jobs, self._faults = jobs, faults
+        self._jobs, self._detection = jobs, detection
+        self._faults = fault_events(faults, detection)
+        self._stopped: set[tuple[int, int]] = set()  # units that are down, which is not known yet
         check_units(faults, cluster)
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
@@ -244,7 +250,7 @@ class Simulation(Backend):
                 reported = len(self.results)
                 progress(reported)
 
-    def _apply_events(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
+    def _apply_events(self, arrivals: deque[Job], faults: deque[FaultEvent]) -> bool:
         """Apply the events of this moment and return whether an external event occurred.
 
         External events are arrivals, failures and repairs.
@@ -342,7 +348,16 @@ class Simulation(Backend):
         """Count the restart of a job that stops on these devices, or changes its share of them."""
         self.lost_device_s += len(status.allocations) * run.restarted_s(self._now_s)
 
-    def _apply_fault(self, fault: Fault) -> None:
+    def _apply_fault(self, event: FaultEvent) -> None:
+        _, stage, fault = event
+        if stage is FaultStage.STOPPED:
+            self._stop_jobs(fault)
+            return
+        if stage is FaultStage.SUSPECTED and self._jobs_at(fault):
+            return
+        if stage is FaultStage.LOST and self._detection and fault.unit not in self._stopped:
+            return  # known since it was suspected
+        self._stopped.discard(fault.unit)
         unit = {"node": self._cluster.nodes[fault.node].name}
         if fault.device is not None:
             unit["device"] = self._cluster.name_of(fault.device)
@@ -367,6 +382,28 @@ class Simulation(Backend):
                 self._record_gang_run(run, before)
                 self._report(run)
         self._retime_neighbors(changes)
+
+    def _stop_jobs(self, fault: Fault) -> None:
+        """Stop the jobs of a node or device that fails unnoticed; elastic jobs notice it later."""
+        self._stopped.add(fault.unit)
+        for job_id in self._jobs_at(fault):
+            run, status = self._runs[job_id], self.ledger.status(job_id)
+            if status.phase is Phase.RUNNING and not run.job.is_elastic:
+                self._count_restart(run, status)
+                self.lost_device_s += len(status.allocations) * run.roll_back(self._now_s)
+
+    def _jobs_at(self, fault: Fault) -> list[str]:
+        """Return the jobs of a node or device."""
+        devices = self._cluster.devices_of(fault.node) if fault.device is None else (fault.device,)
+        return list(dict.fromkeys(one for device in devices for one in self.ledger.jobs_on(device)))
+
+    def _is_stopped(self, job: Job, status: JobStatus) -> bool:
+        """Return whether a device of a job is down, which is not known yet."""
+        if job.is_elastic or not self._stopped:
+            return False
+        devices = [allocation.device for allocation in status.allocations]
+        units = [(self._cluster.node_of[device], device) for device in devices]
+        return any(unit in self._stopped or (unit[0], -1) in self._stopped for unit in units)
 
     def _continue_resized(
         self, run: Run, before: JobStatus, after: JobStatus, *, after_failure: bool
@@ -574,6 +611,9 @@ class Simulation(Backend):
             self.memory_exceeded += peak_bytes > allocation.memory_bytes
 
     def _set_pace(self, run: Run, status: JobStatus) -> None:
+        if self._is_stopped(run.job, status):
+            run.pace_s, run.timing = math.inf, run.timing + 1
+            return
         run.pace_s = self._pace_s(run.job, status, run.interval_s)
         run.timing += 1
         if not self._overflows(run, status):

@@ -321,6 +321,38 @@ class DrainResponse(_message.Message):
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class OutagesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Outage(_message.Message):
+    __slots__ = ("from_s", "until_s")
+    FROM_S_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_S_FIELD_NUMBER: _ClassVar[int]
+    from_s: float
+    until_s: float
+    def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
+
+class DeviceOutages(_message.Message):
+    __slots__ = ("device_id", "node", "outages")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    OUTAGES_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    node: str
+    outages: _containers.RepeatedCompositeFieldContainer[Outage]
+    def __init__(self, device_id: _Optional[str] = ..., node: _Optional[str] = ..., outages: _Optional[_Iterable[_Union[Outage, _Mapping]]] = ...) -> None: ...
+
+class OutagesResponse(_message.Message):
+    __slots__ = ("now_s", "nodes", "devices")
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    now_s: float
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceOutages]
+    def __init__(self, now_s: _Optional[float] = ..., nodes: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[_Union[DeviceOutages, _Mapping]]] = ...) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("job_id",)
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

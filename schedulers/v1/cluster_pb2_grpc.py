@@ -60,6 +60,11 @@ class ClusterServiceStub:
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.SerializeToString,
                 response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.Outages = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/Outages',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/presage.cluster.v1.ClusterService/Explain',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
@@ -114,6 +119,13 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Outages(self, request, context):
+        """Returns the outages of devices so far.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Explains the state of a job, with the forecasts used.
         """
@@ -155,6 +167,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.FromString,
                     response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.SerializeToString,
+            ),
+            'Outages': grpc.unary_unary_rpc_method_handler(
+                    servicer.Outages,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -303,6 +320,33 @@ class ClusterService:
             '/presage.cluster.v1.ClusterService/Drain',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.SerializeToString,
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Outages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/Outages',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

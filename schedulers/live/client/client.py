@@ -125,6 +125,11 @@ class ClusterClient:
         response = self._call("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
         return list(response.job_ids)
 
+    def outages(self) -> pb.OutagesResponse:
+        """Return the outages of devices so far."""
+        found: pb.OutagesResponse = self._call("Outages", pb.OutagesRequest())
+        return found
+
     def explain(self, job_id: str) -> pb.Explanation:
         """Explain the state of a job."""
         found: pb.Explanation = self._call("Explain", pb.ExplainRequest(job_id=job_id))

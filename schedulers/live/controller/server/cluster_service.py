@@ -25,6 +25,7 @@ from presage.schedulers.live.controller.journal.records import Record, record_fr
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.server.job_logs import Logs
+from presage.schedulers.live.controller.server.outage_messages import outages_response
 from presage.schedulers.live.controller.status_messages import (
     job_status,
     node_status,
@@ -62,6 +63,7 @@ class ClusterService:
                 "List": unary("List", "view", self.list),
                 "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
+                "Outages": unary("Outages", "view", self.outages),
                 "Explain": unary("Explain", "view", self.explain),
                 "Logs": stream("Logs", "view", self.logs),
             },
@@ -158,6 +160,14 @@ class ClusterService:
 
         remaining = await self._controller.change(drain, call.caller.name)
         return pb.DrainResponse(job_ids=remaining).SerializeToString()
+
+    async def outages(self, content: bytes, call: Call) -> bytes:
+        """Return the outages of devices."""
+        parse_request(pb.OutagesRequest, content)
+        found = await self._controller.read_in_thread(
+            lambda core, now_s: outages_response(core.state, now_s)
+        )
+        return found.SerializeToString()
 
     async def explain(self, content: bytes, call: Call) -> bytes:
         """Explain the state of a job."""

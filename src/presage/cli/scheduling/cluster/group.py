@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from presage.cli.command import add_command, group
 from presage.cli.scheduling.cluster.cancel import cancel
-from presage.cli.scheduling.cluster.drain import drain
 from presage.cli.scheduling.cluster.explain import explain
 from presage.cli.scheduling.cluster.logs import logs
+from presage.cli.scheduling.cluster.nodes.drain import drain
+from presage.cli.scheduling.cluster.nodes.outages import outages
 from presage.cli.scheduling.cluster.processes.agent import agent
 from presage.cli.scheduling.cluster.processes.controller import controller
 from presage.cli.scheduling.cluster.processes.up import up
@@ -37,5 +38,5 @@ add_command(
 )
 for _function in (wait, cancel):
     add_command(app, _function, panel=_JOBS)
-for _function in (ps, explain, logs, watch, ui):
+for _function in (ps, explain, logs, watch, outages, ui):
     add_command(app, _function, panel=_OBSERVE)

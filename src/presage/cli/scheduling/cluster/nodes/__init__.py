@@ -1,0 +1,1 @@
+"""``presage cluster drain`` and ``outages``: the nodes of a live cluster."""
