@@ -446,7 +446,9 @@ class Core:
             self.state.apply(record)
             match record:
                 case NodeJoined():
-                    self.nodes.setdefault(record.node, ReportedNode(record.time_s))
+                    # Its report is noted later: until then it must not count as silent.
+                    node = self.nodes.setdefault(record.node, ReportedNode(record.time_s))
+                    node.reported_s = max(node.reported_s, record.time_s)
                 case NodeLost() | NodeDrained():
                     self._view = None
                 case Pruned():

@@ -288,6 +288,18 @@ def test_a_silent_node_is_lost_once_all_of_its_tasks_have_ended():
     assert [one.attempt for one in world.core.commands("a").forget] == [1]
 
 
+def test_a_node_that_returns_is_not_lost_again_before_its_report_is_noted():
+    world = World()
+    world.report("a")
+    world.now_s = LEASE_S + GRACE_S + END_S
+    assert world.write(world.core.find_lost(world.now_s, world.now_s)) == ["NodeLost"]
+    report = pb.NodeReport(node="a", agent_id="one", devices=[pb.Device(kind="k80", memory_bytes=1)])
+
+    # Writing the records takes a while, in which the controller looks for lost nodes.
+    assert world.write(world.core.report(report, world.now_s, world.now_s)) == ["NodeJoined"]
+    assert world.core.find_lost(world.now_s, world.now_s) == []
+
+
 def test_a_second_agent_with_a_node_name_is_rejected_until_the_first_is_lost():
     world = World()
     world.report("a")
