@@ -108,16 +108,24 @@ def read_view(
     """
     pending: list[Job] = []
     others: list[Job] = []
+    runtime_s: list[float] = []
     for job in state.pending:
-        (pending if forecasts.runtime_s(job) < math.inf else others).append(job)
+        predicted_s = forecasts.runtime_s(job)
+        if predicted_s < math.inf:
+            pending.append(job)
+            runtime_s.append(predicted_s)
+        else:
+            others.append(job)
     statuses = state.running
-    jobs = [*pending, *map(state.job, statuses)]
+    running = [*map(state.job, statuses)]
+    jobs = pending + running
+    runtime_s += map(forecasts.runtime_s, running)
     costs = [job.checkpointing for job in jobs]
     masks, mask_of = _masks(jobs, state)
     view = PlacementView(
         jobs=jobs,
         gpus=np.array([gang_size(job, state.cluster) for job in jobs], np.int64),
-        runtime_s=np.array([forecasts.runtime_s(job) for job in jobs]),
+        runtime_s=np.array(runtime_s),
         interval_s=np.array([one.interval_s for one in costs]),
         cost_s=np.array([one.cost_s for one in costs]),
         restart_s=np.array([one.restart_s for one in costs]),
