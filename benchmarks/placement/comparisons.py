@@ -192,5 +192,3 @@ def variations(rule: Rule) -> dict[str, tuple[float, float, float]]:
         jct = average_jcts_s(best).mean() / average_jcts_s(first).mean()
         found[name] = makespans_s(least).mean() / base_s, makespans_s(best).mean() / base_s, jct
     return found
-
-

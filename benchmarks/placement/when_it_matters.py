@@ -18,8 +18,8 @@ GPUS = (8, 16, 64, 128, 512)
 NODE_MTBF_H, GPUS_PER_NODE = 234.3 * 24, 8  # InfiniteHBD's trace: docs/faults.md
 TRACED_H = round(NODE_MTBF_H * GPUS_PER_NODE)  # of a GPU, if its node's failures are those of 8
 MTBF_H = (100, 300, 1_000, 3_000, 10_000, TRACED_H, 100_000)
-SEEDS = range(8)
-MOST_BATCHES, GPU_BATCHES = 1_000, 16_000  # of a seed; the product of GPUs and batches
+SEEDS = range(6)
+MOST_BATCHES, GPU_BATCHES = 500, 4_000  # of a seed; the product of GPUs and batches
 LEAST_GAIN = 0.01
 PICTURE = Path("docs/pictures/placement_matters.png")
 

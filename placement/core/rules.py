@@ -152,7 +152,7 @@ def _decide(clusters: Clusters, rule: Rule, b: int, avoids: bool) -> bool:
 
 @compiled
 def releases_for(clusters: Clusters, rule: Rule, b: int, pending: Ints, idle: Ints) -> Releases:
-    """Return the releases that decide whether pending jobs wait; none for a rule without waiting."""
+    """Return the releases by which pending jobs wait; none for a rule without waiting."""
     jobs, largest = clusters.jobs[b], 0
     if rule.patience > 0:
         largest = largest_fitting(jobs, pending, len(idle))

@@ -37,9 +37,7 @@ class Releases(NamedTuple):
 
 
 @compiled
-def find_releases(
-    jobs: Records, gpus: Records, now_s: float, idle: Ints, largest: int
-) -> Releases:
+def find_releases(jobs: Records, gpus: Records, now_s: float, idle: Ints, largest: int) -> Releases:
     """Return the releases, for gangs of up to ``largest`` GPUs, if no GPU fails until then."""
     running = _running(jobs)
     if largest == 0:  # no gang fits
@@ -130,9 +128,9 @@ def waits(
         if delay_s >= limit_s:
             return False
         rate = releases.rates_per_s[r, n]
-        if r == 0 or rate != releases.rates_per_s[r - 1, n]:  # else an earlier release is better
-            if delay_s + completion_s(job, rate, repair_s) < limit_s:
-                return True
+        is_new = r == 0 or rate != releases.rates_per_s[r - 1, n]  # else an earlier one is better
+        if is_new and delay_s + completion_s(job, rate, repair_s) < limit_s:
+            return True
     return False
 
 

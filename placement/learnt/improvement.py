@@ -218,9 +218,7 @@ def improve_rule(
     for i, world in enumerate(worlds):
         drawn = draw_batches(world, labelled // len(worlds), seed=seed * 1000 + 900 + 2 * i)
         groups.append(labelled_tensors(*label(drawn, rule, rng, explored=0.15)))
-        others.append(
-            draw_batches(world, validated // len(worlds), seed=seed * 1000 + 901 + 2 * i)
-        )
+        others.append(draw_batches(world, validated // len(worlds), seed=seed * 1000 + 901 + 2 * i))
     scorer = JobScorer()
     fit_gains(scorer, groups, epochs=epochs)
     best, trust = 1.0, MOST_GAIN * 10

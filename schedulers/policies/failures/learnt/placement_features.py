@@ -127,9 +127,7 @@ class Observer:
         rows : ndarray of int, shape (R,)
             Rows of the observation to choose from; the result is a position among them.
         """
-        starts = np.flatnonzero(
-            ~(observed.later_s[rows] < observed.here_s[rows] * self._patience)
-        )
+        starts = np.flatnonzero(~(observed.later_s[rows] < observed.here_s[rows] * self._patience))
         if not len(starts):
             return len(rows)
         return int(starts[observed.rank[rows[starts]].argmin()])
@@ -183,9 +181,7 @@ class Observer:
             ]
         )
 
-    def _job_values(
-        self, fit: Int64s, rank: Int64s, scale_s: float, expected: _Expected
-    ) -> Array:
+    def _job_values(self, fit: Int64s, rank: Int64s, scale_s: float, expected: _Expected) -> Array:
         """Return the features of the jobs that can start."""
         view, devices = self.view, len(self.view.holder)
         gpus, left_s = view.gpus[fit], np.maximum(1.0, self._left_s[fit])
@@ -207,5 +203,3 @@ class Observer:
         found[:, 8] = view.saved[fit] > 0
         found[:, 9] = (idle - gpus) / devices
         return found
-
-

@@ -120,8 +120,8 @@ def test_expected_completions_of_arrays_are_those_of_each_job_and_rate():
     work_s = rng.lognormal(9, 3, jobs) * (rng.random(jobs) > 0.1)
     interval_s = np.where(rng.random(jobs) < 0.4, math.inf, rng.lognormal(8, 2, jobs))
     cost_s, restart_s = rng.uniform(0, 600, (2, jobs))
-    for rates in (rng.lognormal(-12, 3, (jobs, 7)), np.zeros((jobs, 2)), np.empty((jobs, 0))):
-        rates = rates * (rng.random(rates.shape) > 0.1)
+    for drawn in (rng.lognormal(-12, 3, (jobs, 7)), np.zeros((jobs, 2)), np.empty((jobs, 0))):
+        rates = drawn * (rng.random(drawn.shape) > 0.1)
         found = expected_completions_s(work_s, rates, interval_s, cost_s, restart_s, 3600.0)
         expected = [
             [

@@ -43,9 +43,7 @@ def diff(
     opened = open_registry(registry, model)
     releases = [opened.resolve(ref) for ref in (a, b)]
     left, right = (opened.manifest(release) for release in releases)
-    made_of = {
-        name: pair for name, pair in ingredients(left, right, names) if pair[0] != pair[1]
-    }
+    made_of = {name: pair for name, pair in ingredients(left, right, names) if pair[0] != pair[1]}
     rows = [
         {"predictor": p, "split": s, "metric": m, "a": x, "b": y, "better": better(m, x, y)}
         for (p, s, m), x, y in side_by_side(metrics_of(left), metrics_of(right))

@@ -12,8 +12,8 @@ from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
 from presage.cli.output.releases import print_makespans
 from presage.cli.training.models.options import (
-    Model,
     RELEASE_OR_FOLDER,
+    Model,
     ReleaseModel,
     loaded_release,
     open_registry,
