@@ -42,8 +42,8 @@ def section() -> Iterator[str]:
     yield "## Does it pay to leave the worst GPU idle?\n"
     yield (
         "16 GPUs with a mean of one failure in 1,000 h. Makespans over `least-failing`, which uses "
-        f"every GPU, over {len(SEEDS)} seeds of {BATCHES} batches. Jobs start in order of arrival. A rule that "
-        "waits does so for GPUs that running jobs will release:\n"
+        f"every GPU, over {len(SEEDS)} seeds of {BATCHES} batches. Jobs start in "
+        "order of arrival. A rule that waits does so for GPUs that running jobs will release:\n"
     )
     yield from table(
         ["rule", *SETTINGS],

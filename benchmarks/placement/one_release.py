@@ -135,7 +135,7 @@ def simulator_difference(folder: Path) -> float:
 
 
 class TimedLearnt(Learnt):
-    """Policy ``learnt`` that is timed with other policies in the states to which the last of these leads.
+    """Policy ``learnt``, timed with other policies in the states to which the last one leads.
 
     Only moments count at which a pending job fits on the idle devices.
     """
@@ -189,8 +189,8 @@ def decision_times(store: Store, folder: Path) -> Iterator[str]:
     )
     yield (
         f"Processor time of a decision on {LARGEST} GPUs in the simulator, with hazards from the "
-        "history of outages, on one thread. A decision is one call of the policy after an event, in which it "
-        "may start several jobs; a choice is one call of the scorer. All policies decide in the "
+        "history of outages, on one thread. A decision is one call of the policy after an event, "
+        "in which it may start several jobs; a choice is one call of the scorer. All policies decide in the "
         f"states that `expected` leads to: {sizes}.\n"
     )
     rows = []
