@@ -26,9 +26,10 @@ def section(rules: Mapping[str, Rule]) -> Iterator[str]:
     """Yield the section; ``rules`` are the tuned ones of each world."""
     yield "## What is it worth to know the failure rates?\n"
     yield (
-        f"Mean makespans over that of `first-fit`, over {len(SEEDS)} seeds of {BATCHES} batches, with "
-        "the same jobs and failures in each row. An oracle knows the true rate of each GPU; other rows estimate it "
-        "from the failures of an earlier time. `expected` has the order and patience tuned above:\n"
+        f"Mean makespans over that of `first-fit`, over {len(SEEDS)} seeds of {BATCHES} batches, "
+        "with the same jobs and failures in each row. An oracle knows the true rate of each GPU; "
+        "other rows estimate it from the failures of an earlier time. `expected` has the order and "
+        "patience tuned above:\n"
     )
     header = [f"{world}: {name}" for world in WORLDS for name in ("least-failing", "expected")]
     rows = []

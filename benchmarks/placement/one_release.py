@@ -190,8 +190,8 @@ def decision_times(store: Store, folder: Path) -> Iterator[str]:
     yield (
         f"Processor time of a decision on {LARGEST} GPUs in the simulator, with hazards from the "
         "history of outages, on one thread. A decision is one call of the policy after an event, "
-        "in which it may start several jobs; a choice is one call of the scorer. All policies decide in the "
-        f"states that `expected` leads to: {sizes}.\n"
+        "in which it may start several jobs; a choice is one call of the scorer. All policies "
+        f"decide in the states that `expected` leads to: {sizes}.\n"
     )
     rows = []
     for load, one in found.items():
