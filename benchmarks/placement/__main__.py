@@ -64,12 +64,16 @@ def main() -> None:
         description=(__doc__ or "").split("\n", maxsplit=1)[0],
     )
     parser.add_argument("--output", type=Path, default=Path(".cache/placement"))
+    parser.add_argument(
+        "--promotions", action="store_true", help="Also train five releases for the gate: 5 min."
+    )
     args = parser.parse_args()
-    lines = "\n".join(page(Store(args.output))).split("\n")
+    store = Store(args.output)
+    lines = "\n".join(page(store, has_promotions=args.promotions)).split("\n")
     PAGE.write_text("\n".join(map(wrapped, lines)).rstrip() + "\n")
 
 
-def page(store: Store) -> Iterator[str]:
+def page(store: Store, *, has_promotions: bool) -> Iterator[str]:
     """Yield the lines of the page."""
     best = {name: _tuned(store, name, sets_interval=False) for name in WORLDS}
     intervals = {name: _tuned(store, name, sets_interval=True) for name in WORLDS}
@@ -82,7 +86,8 @@ def page(store: Store) -> Iterator[str]:
     yield from store.lines("avoidance", avoidance.section)
     yield from store.lines("hazards", lambda: hazard_knowledge.section(best))
     yield from store.lines("learnt", lambda: learnt_section(learners))
-    yield from promotions.section(store)
+    if has_promotions:
+        yield from promotions.section(store)
     yield from one_release.section(store)
     yield from store.lines("published", published_section)
     yield from when_it_matters.section(store)

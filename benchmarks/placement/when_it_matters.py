@@ -141,6 +141,7 @@ def draw(found: Gains, path: Path) -> None:
             xscale="log", title=name, xlabel="mean time between failures of a GPU (h)",
             ylabel="makespan of least-failing over first-fit",
         )  # fmt: skip
-        panel.legend(fontsize=8, loc="center right" if name == "no checkpoints" else "lower center")
+        if name == "no checkpoints":
+            panel.legend(fontsize=8, loc="center right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
