@@ -206,7 +206,10 @@ def decision_times(store: Store, folder: Path) -> Iterator[str]:
     limited = found[next(iter(LOADS))]["within_1_ms"]
     yield (
         f"With {next(iter(LOADS))}, {100 * limited['learnt']:.1f} % of the decisions of `learnt`, "
-        f"and {100 * limited['one choice of learnt']:.1f} % of its choices, take at most 1 ms.\n"
+        f"and {100 * limited['one choice of learnt']:.1f} % of its choices, take at most 1 ms. The "
+        "cores were shared with other programs, which also slow processor time down, so compare "
+        "the ratios. Most of a decision reads jobs and devices from the state; features, scorer "
+        "and hazards follow.\n"
     )
 
 

@@ -203,14 +203,18 @@ def _runtimes_s(
     jobs: Sequence[Job], statuses: Sequence[JobStatus], state: State, forecasts: Forecasts
 ) -> Array:
     """Return the run time of each job on the slowest of its devices, by their number."""
-    cluster, all_kinds = state.cluster, state.cluster.columns.kinds
-    found = []
-    for job, status in zip(jobs, statuses, strict=True):
-        kinds = (
-            all_kinds
-            if len(all_kinds) == 1
-            else {cluster.kind_of(one.device) for one in status.allocations}
-        )
-        longest_s = max(forecasts.prediction(job, kind).runtime_s for kind in kinds)
-        found.append(longest_s * job.gpus / len(status.allocations))
-    return np.array(found)
+    cluster, kinds = state.cluster, state.cluster.columns.kinds
+    if len(kinds) == 1:
+        longest_s = [forecasts.prediction(job, kinds[0]).runtime_s for job in jobs]
+    else:
+        longest_s = [
+            max(
+                forecasts.prediction(job, kind).runtime_s
+                for kind in {cluster.kind_of(one.device) for one in status.allocations}
+            )
+            for job, status in zip(jobs, statuses, strict=True)
+        ]
+    gpus = np.array([job.gpus for job in jobs])
+    devices = np.array([len(status.allocations) for status in statuses])
+    found: Array = np.array(longest_s) * gpus / devices
+    return found
