@@ -155,7 +155,7 @@ def test_the_gate_of_a_folder_shows_every_ratio_and_registers_nothing(trained, t
     decided = json.loads(call("gate", str(good.folder), "--json"))
     assert decided["outcome"] == PROMOTED
     assert decided["figures"].keys() == HEURISTICS
-    assert "no release yet" in call("list")
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_register_gate_and_diff_name_placement_releases(trained, tmp_path, call):
