@@ -1,41 +1,47 @@
 """Placement on failing GPUs, written to docs/benchmarks/placement.md.
 
-Run ``python -m benchmarks.placement``; it needs the extras ``placement`` and ``train``, and takes
-about ten minutes of one core.
+Run ``python -m benchmarks.placement``; it needs the extras ``placement``, ``serve`` and ``train``,
+and takes about half an hour of one core. Measured values are stored in ``--output`` and not
+measured again.
 """
 
 from __future__ import annotations
 
 import argparse
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.placement import (
+    avoidance,
+    hazard_knowledge,
+    one_release,
+    promotions,
+    when_it_matters,
+)
 from benchmarks.placement.comparisons import (
     BATCHES,
     SEEDS,
     TRAINED,
     WORLDS,
     Learnt,
-    Ratio,
-    by_mtbf,
     compared_rules,
     equality,
     gains_results,
-    interval_of,
     learnt_results,
     placing_ratios,
     published_ratios,
     rule_ratios,
-    sizes,
     tuned,
     variations,
 )
+from benchmarks.placement.report import Store, interval_of, shown, table, wrapped
 from presage.placement.core.batches import STRESS
+from presage.placement.core.rules import Rule
 from presage.placement.learnt.training import TrainingSettings
 from presage.placement.published.training import PublishedSettings
 
 PAGE = Path("docs/benchmarks/placement.md")
+PPO_ROUNDS, PUBLISHED_ROUNDS = 12, 60
 INTRODUCTION = f"""\
 # Placement on failing GPUs
 
@@ -52,29 +58,61 @@ patience are tuned on other batches; learnt policies are trained and selected on
 
 
 def main() -> None:
-    """Measure and write the page."""
+    """Measure what is missing, and write the page."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.placement",
         description=(__doc__ or "").split("\n", maxsplit=1)[0],
     )
-    parser.add_argument("--rounds", type=int, default=12, help="Rounds of PPO.")
-    parser.add_argument("--published-rounds", type=int, default=60)
+    parser.add_argument("--output", type=Path, default=Path(".cache/placement"))
+    parser.add_argument(
+        "--promotions", action="store_true", help="Also train five releases for the gate: 5 min."
+    )
     args = parser.parse_args()
-    lines = "\n".join(page(args.rounds, args.published_rounds)).split("\n")
-    PAGE.write_text("\n".join(map(wrapped, lines)) + "\n")
+    store = Store(args.output)
+    lines = "\n".join(page(store, has_promotions=args.promotions)).split("\n")
+    PAGE.write_text("\n".join(map(wrapped, lines)).rstrip() + "\n")
 
 
-def wrapped(line: str) -> str:
-    """Return a line of text in at most 100 columns; tables stay as they are."""
-    return line if line.startswith("|") else textwrap.fill(line, 100)
-
-
-def page(rounds: int, published_rounds: int) -> Iterator[str]:
+def page(store: Store, *, has_promotions: bool) -> Iterator[str]:
     """Yield the lines of the page."""
+    best = {name: _tuned(store, name, sets_interval=False) for name in WORLDS}
+    intervals = {name: _tuned(store, name, sets_interval=True) for name in WORLDS}
+    learners = {
+        "no checkpoints": best["no checkpoints"], "checkpoints": intervals["checkpoints"],
+    }  # fmt: skip
     yield INTRODUCTION
-    yield from core_section()
-    best = {name: tuned(world, sets_interval=False) for name, world in WORLDS.items()}
-    intervals = {name: tuned(world, sets_interval=True) for name, world in WORLDS.items()}
+    yield from store.lines("core", core_section)
+    yield from store.lines("rules", lambda: rule_section(best, intervals))
+    yield from store.lines("avoidance", avoidance.section)
+    yield from store.lines("hazards", lambda: hazard_knowledge.section(best))
+    yield from store.lines("learnt", lambda: learnt_section(learners))
+    if has_promotions:
+        yield from promotions.section(store)
+    yield from one_release.section(store)
+    yield from store.lines("published", published_section)
+    yield from when_it_matters.section(store)
+    yield from store.lines("variations", lambda: variation_section(best["no checkpoints"]))
+
+
+def _tuned(store: Store, world: str, *, sets_interval: bool) -> Rule:
+    """Return the best rule of a world."""
+    name = f"tuned_{world.replace(' ', '_')}{'_interval' if sets_interval else ''}"
+    fields = store.value(name, lambda: tuned(WORLDS[world], sets_interval=sets_interval)._asdict())
+    return Rule(**fields)
+
+
+def core_section() -> Iterator[str]:
+    """Yield the comparison of the core with the simulator."""
+    batches, worst, factor = equality()
+    yield "## Does the core agree with the simulator?\n"
+    yield (
+        f"On {batches:,} batches the largest relative difference between a job's end and that in "
+        f"the simulator is {worst:.1e}. The compiled core is {factor:.0f} times faster.\n"
+    )
+
+
+def rule_section(best: Mapping[str, Rule], intervals: Mapping[str, Rule]) -> Iterator[str]:
+    """Yield the comparison of rules, given the tuned ones without and with the best interval."""
     yield "## Which rule is best?\n"
     to_first, to_least = {}, {}
     for name, world in WORLDS.items():
@@ -94,25 +132,9 @@ def page(rounds: int, published_rounds: int) -> Iterator[str]:
             f"{intervals[name].patience:g}."
         )
     yield "\nOn nodes with one GPU, best-fit is the same as first-fit.\n"
-    print("rules done", flush=True)
-    yield from learnt_section(rounds, {"no checkpoints": best["no checkpoints"],
-                                       "checkpoints": intervals["checkpoints"]})  # fmt: skip
-    yield from published_section(published_rounds)
-    yield from world_section(best["no checkpoints"])
 
 
-def core_section() -> Iterator[str]:
-    """Yield the comparison of the core with the simulator."""
-    batches, worst, factor = equality()
-    print("core done", flush=True)
-    yield "## Does the core agree with the simulator?\n"
-    yield (
-        f"On {batches:,} batches the largest relative difference between a job's end and that in "
-        f"the simulator is {worst:.1e}. The compiled core is {factor:.0f} times faster.\n"
-    )
-
-
-def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[type-arg]
+def learnt_section(rules: Mapping[str, Rule]) -> Iterator[str]:
     """Yield the results of the learnt policies."""
     yield "## Are learnt policies better?\n"
     yield (
@@ -123,37 +145,23 @@ def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[t
         [name, *(f"{one:.4f}" for one in placing_ratios(world))] for name, world in WORLDS.items()
     ]
     yield from table(["", *(f"seed {seed}" for seed in TRAINED)], rows)
-    print("placing done", flush=True)
     yield (
-        f"Learnt order, placement and waiting, by {rounds} rounds of PPO that start from the best "
-        "tuned rule. The scorer that is best on validation batches is kept, or the rule itself:\n"
+        f"Learnt order, placement and waiting, by {PPO_ROUNDS} rounds of PPO that start from the "
+        "best tuned rule. The scorer that is best on validation batches is kept, or the rule "
+        "itself:\n"
     )
-    results = {
-        name: learnt_results(world, rules[name], TrainingSettings(rounds=rounds))
-        for name, world in WORLDS.items()
-    }
+    settings = TrainingSettings(rounds=PPO_ROUNDS)
     yield from table(
         ["", "over least-failing", "over the tuned rule", "each seed", "CPU seconds per seed"],
-        (learnt_row(name, found) for name, found in results.items()),
+        (
+            learnt_row(name, learnt_results(world, rules[name], settings))
+            for name, world in WORLDS.items()
+        ),
     )
     yield (
         "A ratio of exactly 1 means that no change of the rule was better on validation batches, "
         "so the scorer decides as the rule does.\n"
     )
-    print("ppo done", flush=True)
-    yield from gains_section(rules)
-    print("learnt done", flush=True)
-    scorer = max(results["no checkpoints"], key=lambda one: abs(one.to_rule - 1)).scorer
-    yield "One scorer that was trained on 16 GPUs, on clusters of other sizes:\n"
-    by_size = sizes(scorer, rules["no checkpoints"])
-    yield from table(
-        ["GPUs", "over the tuned rule", "ms per decision, with the simulation"],
-        ([f"{n}", f"{ratio:.4f}", f"{ms:.2f}"] for n, (ratio, ms) in by_size.items()),
-    )
-
-
-def gains_section(rules: dict) -> Iterator[str]:  # type: ignore[type-arg]
-    """Yield the results of scorers fitted to the gains of single actions."""
     yield (
         "A scorer fitted to the gains of single actions, by rollouts on the same failures, over "
         "the tuned rule:\n"
@@ -169,59 +177,39 @@ def learnt_row(name: str, found: list[Learnt]) -> list[str]:
     """Return the table row of the trainings in one world."""
     return [
         name,
-        shown(interval_of([one.to_least for one in found])),
-        shown(interval_of([one.to_rule for one in found])),
+        shown(interval_of(one.to_least for one in found)),
+        shown(interval_of(one.to_rule for one in found)),
         ", ".join(f"{one.to_rule:.4f}" for one in found),
         f"{max(one.cpu_s for one in found):.0f}",
     ]
 
 
-def published_section(rounds: int) -> Iterator[str]:
+def published_section() -> Iterator[str]:
     """Yield the results of the published policy."""
     yield "## How good is the published policy?\n"
     yield (
-        f"Networks, replay and reward as published, {rounds} rounds, over `least-failing` without "
-        "checkpoints. The state has no failure history, and identifies GPUs by number only.\n"
+        f"Networks, replay and reward as published, {PUBLISHED_ROUNDS} rounds, over "
+        "`least-failing` without checkpoints. The state has no failure history, and identifies "
+        "GPUs by number only.\n"
     )
     rows = []
     for update in ("importance", "clip"):
-        settings = PublishedSettings(rounds=rounds, update=update)
+        settings = PublishedSettings(rounds=PUBLISHED_ROUNDS, update=update)
         for name, values in published_ratios(STRESS, settings).items():
             rows.append([update, name, ", ".join(f"{one:.2f}" for one in values)])
     yield from table(["update", "cluster", "each seed"], rows)
-    print("published done", flush=True)
 
 
-def world_section(rule) -> Iterator[str]:  # type: ignore[no-untyped-def] # noqa: ANN001
-    """Yield results in other worlds."""
-    yield "## When does placement matter?\n"
-    yield "`least-failing` over `first-fit` by mean time between failures of a GPU:\n"
-    rows = (
-        [f"{gpus}", f"{mtbf_h:,}", f"{without:.4f}", f"{with_:.4f}"]
-        for (gpus, mtbf_h), (without, with_) in by_mtbf().items()
-    )
-    yield from table(["GPUs", "MTBF (h)", "no checkpoints", "checkpoints"], rows)
-    yield "Over `first-fit` in other settings, without checkpoints, with the rule tuned above:\n"
+def variation_section(rule: Rule) -> Iterator[str]:
+    """Yield results in other settings."""
+    yield "## What changes in other settings?\n"
+    yield "Over `first-fit`, without checkpoints, with the rule tuned above:\n"
     rows = ([name, *(f"{one:.3f}" for one in values)] for name, values in variations(rule).items())
     yield from table(["setting", "least-failing", "expected", "JCT of expected"], rows)
     yield (
         "JCT is the mean job completion time over that of first-fit. Starting large jobs first "
-        "shortens the makespan of a batch, and delays its small jobs."
+        "shortens the makespan of a batch, and delays its small jobs.\n"
     )
-
-
-def shown(ratio: Ratio) -> str:
-    """Return a ratio with its margin."""
-    return f"{ratio.mean:.3f} ± {ratio.margin:.3f}"
-
-
-def table(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    """Yield a table and an empty line."""
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "---|" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
 
 
 if __name__ == "__main__":

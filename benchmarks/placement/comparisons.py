@@ -8,8 +8,7 @@ from itertools import product
 from statistics import mean
 from typing import NamedTuple
 
-import numpy as np
-
+from benchmarks.placement.report import Ratio, interval_of
 from presage.placement.core.batches import CHECKPOINTS, STRESS, Batches, BatchSettings, draw_batches
 from presage.placement.core.clusters import average_jcts_s, makespans_s
 from presage.placement.core.real_batch import known_hazards, real_simulation
@@ -17,7 +16,6 @@ from presage.placement.core.rules import LARGEST, LEAST_FAILING, MATCHED, RULES,
 from presage.placement.learnt.improvement import improve_rule
 from presage.placement.learnt.placing import roll_out_gpus, train_placing
 from presage.placement.learnt.rollout import roll_out
-from presage.placement.learnt.scorer import JobScorer
 from presage.placement.learnt.training import TrainingSettings, greedy, train
 from presage.placement.published.training import (
     PublishedSettings,
@@ -26,20 +24,12 @@ from presage.placement.published.training import (
 )
 from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.least_failing import LeastFailing
-from presage.schedulers.simulator.results.confidence import mean_with_margin
 
 WORLDS = {"no checkpoints": STRESS, "checkpoints": CHECKPOINTS}
 SEEDS = tuple(range(10))  # of the reported batches
 TRAINED = tuple(range(1, 6))  # seeds of trainings
 BATCHES = 500  # of each seed
 TUNING_SEED, REPORT_SEED = 5_151, 1_000_000  # nothing is chosen on reported batches
-
-
-class Ratio(NamedTuple):
-    """Mean ratio over seeds, with half of its 95 % interval."""
-
-    mean: float
-    margin: float
 
 
 def reported(world: BatchSettings, seed: int, batches: int = BATCHES) -> Batches:
@@ -117,7 +107,7 @@ def rule_ratios(world: BatchSettings, rules: dict[str, Rule], base: str) -> dict
         base_s = makespans_s(run_rule(drawn, rules[base])).mean()
         for name, rule in rules.items():
             found[name].append(makespans_s(run_rule(drawn, rule, seed=seed)).mean() / base_s)
-    return {name: Ratio(*mean_with_margin(values)) for name, values in found.items()}
+    return {name: interval_of(values) for name, values in found.items()}
 
 
 def placing_ratios(world: BatchSettings) -> list[float]:
@@ -137,7 +127,6 @@ class Learnt(NamedTuple):
     to_least: float
     to_rule: float
     cpu_s: float
-    scorer: JobScorer
 
 
 def learnt_results(world: BatchSettings, rule: Rule, settings: TrainingSettings) -> list[Learnt]:
@@ -152,7 +141,7 @@ def learnt_results(world: BatchSettings, rule: Rule, settings: TrainingSettings)
         least_s, rule_s = (
             makespans_s(run_rule(drawn, one)).mean() for one in (RULES["least-failing"], rule)
         )
-        found.append(Learnt(learnt_s / least_s, learnt_s / rule_s, cpu_s, scorer))
+        found.append(Learnt(learnt_s / least_s, learnt_s / rule_s, cpu_s))
     return found
 
 
@@ -160,7 +149,7 @@ def gains_results(world: BatchSettings, rule: Rule) -> list[float]:
     """Return scorers fitted to counterfactual gains over the rule, for each training."""
     found = []
     for seed in TRAINED[:2]:
-        scorer = improve_rule(world, rule, seed=seed)
+        scorer = improve_rule([world], rule, seed=seed)
         drawn = reported(world, 200 + seed)
         learnt_s = makespans_s(roll_out(drawn, rule, greedy(scorer))[0]).mean()
         found.append(float(learnt_s / makespans_s(run_rule(drawn, rule)).mean()))
@@ -186,8 +175,6 @@ def variations(rule: Rule) -> dict[str, tuple[float, float, float]]:
     The last value is the ratio of the mean job completion times for ``expected``.
     """
     worlds = {
-        "rates estimated from 1,000 h": replace(STRESS, estimate_h=1000.0),
-        "rates estimated from 100 h": replace(STRESS, estimate_h=100.0),
         "rates drift: redrawn every 50 h": replace(STRESS, drift_h=50.0),
         "arrivals: 0.3 jobs an hour": replace(STRESS, arrivals_per_h=0.3),
         **{
@@ -205,40 +192,3 @@ def variations(rule: Rule) -> dict[str, tuple[float, float, float]]:
         jct = average_jcts_s(best).mean() / average_jcts_s(first).mean()
         found[name] = makespans_s(least).mean() / base_s, makespans_s(best).mean() / base_s, jct
     return found
-
-
-def by_mtbf() -> dict[tuple[int, int], tuple[float, float]]:
-    """Return least-failing over first-fit by GPUs and MTBF, without and with checkpoints."""
-    found = {}
-    for gpus, mtbf_h in product((16, 128), (100, 300, 1000, 3000, 10_000, 100_000)):
-        ratios = []
-        for world in WORLDS.values():
-            changed = replace(world, gpus=gpus, jobs=gpus * 3 // 2, mtbf_h=float(mtbf_h))
-            drawn = reported(changed, 500, 8000 // gpus)
-            first, least = (
-                makespans_s(run_rule(drawn, RULES[name])).mean()
-                for name in ("first-fit", "least-failing")
-            )
-            ratios.append(float(least / first))
-        found[gpus, mtbf_h] = ratios[0], ratios[1]
-    return found
-
-
-def sizes(scorer: JobScorer, rule: Rule) -> dict[int, tuple[float, float]]:
-    """Return one release over the rule by number of GPUs, and milliseconds of a decision."""
-    found = {}
-    for gpus in (8, 32, 64):
-        drawn = reported(replace(STRESS, gpus=gpus, jobs=gpus * 3 // 2), 600, 1600 // gpus)
-        roll_out(drawn, rule, greedy(scorer))
-        began_s = time.process_time()
-        clusters, steps = roll_out(drawn, rule, greedy(scorer))
-        spent_s = time.process_time() - began_s
-        decisions = sum(len(one.action) for one in steps)
-        ratio = makespans_s(clusters).mean() / makespans_s(run_rule(drawn, rule)).mean()
-        found[gpus] = float(ratio), 1000 * spent_s / decisions
-    return found
-
-
-def interval_of(values: list[float]) -> Ratio:
-    """Return the mean and margin of some ratios."""
-    return Ratio(*mean_with_margin([float(np.float64(one)) for one in values]))

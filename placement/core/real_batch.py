@@ -7,6 +7,7 @@ import math
 from presage.features.hazard.outage import Outage
 from presage.placement.core.batches import Batches
 from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault, outages_to_faults
@@ -18,7 +19,9 @@ from presage.schedulers.simulator.simulation import Simulation
 _MEMORY_BYTES = 80 * 2**30
 
 
-def real_simulation(batches: Batches, b: int, policy: Policy) -> Simulation:
+def real_simulation(
+    batches: Batches, b: int, policy: Policy, hazards: HazardForecaster | None = None
+) -> Simulation:
     """Return a simulation of a batch on nodes of one GPU each, ready to run."""
     cluster = real_cluster(batches.hazard_per_s.shape[1])
     jobs = real_jobs(batches, b)
@@ -26,7 +29,7 @@ def real_simulation(batches: Batches, b: int, policy: Policy) -> Simulation:
     ground_truth = TraceDurations(durations)
     return Simulation(
         cluster, policy, Oracle(ground_truth, cluster), ground_truth, jobs,
-        faults=real_faults(batches, b),
+        faults=real_faults(batches, b), hazards=hazards,
     )  # fmt: skip
 
 

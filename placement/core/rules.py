@@ -7,7 +7,7 @@ scheduler in :mod:`presage.schedulers.policies.failures`.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -23,10 +23,16 @@ from presage.placement.core.clusters import (
     start,
 )
 from presage.placement.core.compiling import compiled
-from presage.schedulers.policies.failures.completion import daly_interval_s, expected_completion_s
-from presage.system.arrays import Array
+from presage.placement.core.waiting import (
+    Releases,
+    find_releases,
+    largest_fitting,
+    sorting,
+    total_rate,
+    waits,
+)
+from presage.schedulers.policies.failures.completion import daly_interval_s
 
-_expected_s = compiled(expected_completion_s)
 _daly_s = compiled(daly_interval_s)
 
 ARRIVAL, LARGEST = 0, 1  # orders
@@ -113,12 +119,13 @@ def decide(clusters: Clusters, rule: Rule, b: int) -> None:
 @compiled
 def _decide(clusters: Clusters, rule: Rule, b: int, avoids: bool) -> bool:
     """Start jobs on GPUs that are not avoided, or on all; return whether one was started."""
-    jobs = clusters.jobs[b]
+    jobs, gpus, repair_s = clusters.jobs[b], clusters.gpus[b], clusters.totals[b]["repair_s"]
     pending = pending_jobs(jobs, rule)
     if len(pending) == 0:
         return False
     idle = idle_gpus(clusters, rule, b, avoids)
     chosen, count, is_started = np.empty(len(pending), np.int64), 0, False
+    releases = releases_for(clusters, rule, b, pending, idle)
     for j in pending:
         if len(idle) == 0:
             break
@@ -126,7 +133,9 @@ def _decide(clusters: Clusters, rule: Rule, b: int, avoids: bool) -> bool:
         if n > len(idle):
             if not rule.skips:
                 break
-        elif rule.patience <= 0 or not waits(clusters, rule, b, j, idle):
+        elif rule.patience <= 0 or not waits(
+            jobs[j], gpus, repair_s, rule.patience, idle, releases
+        ):
             is_started = True
             if rule.choice == MATCHED:
                 chosen[count] = j
@@ -135,9 +144,19 @@ def _decide(clusters: Clusters, rule: Rule, b: int, avoids: bool) -> bool:
             else:
                 place(clusters, rule, b, j, idle[:n])
                 idle = idle[n:]
+            releases = releases_for(clusters, rule, b, pending, idle)
     if count:
         _match(clusters, rule, b, chosen[:count], avoids)
     return is_started
+
+
+@compiled
+def releases_for(clusters: Clusters, rule: Rule, b: int, pending: Ints, idle: Ints) -> Releases:
+    """Return the releases by which pending jobs wait; none for a rule without waiting."""
+    jobs, largest = clusters.jobs[b], 0
+    if rule.patience > 0:
+        largest = largest_fitting(jobs, pending, len(idle))
+    return find_releases(jobs, clusters.gpus[b], clusters.totals[b]["now_s"], idle, largest)
 
 
 @compiled
@@ -221,78 +240,10 @@ def pending_jobs(jobs: Records, rule: Rule) -> Ints:
 
 
 @compiled
-def waits(clusters: Clusters, rule: Rule, b: int, j: int, idle: Ints) -> bool:
-    """Return whether a job had better wait for GPUs that running jobs will release.
-
-    The expected completion on the safest idle GPUs is compared with that on the safest of these
-    and the GPUs released until each end of a running job, if no GPU fails until then.
-    """
-    jobs, gpus, total = clusters.jobs[b], clusters.gpus[b], clusters.totals[b]
-    n = jobs[j]["gpus"]
-    here_s = completion_s(jobs[j], total_rate(gpus, idle[:n]), total["repair_s"])
-    ends_s = jobs["end_s"].copy()
-    is_free = np.zeros(len(gpus), np.bool_)
-    is_free[idle] = True
-    for k in sorting(ends_s):
-        delay_s = ends_s[k] - total["now_s"]
-        if delay_s >= here_s * rule.patience:
-            return False
-        for g in range(len(gpus)):
-            is_free[g] = is_free[g] or gpus[g]["holder"] == k
-        rate, count = 0.0, 0
-        for i in range(len(gpus)):
-            g = gpus[i]["safest"]
-            if is_free[g] and count < n:
-                rate += gpus[g]["hazard_per_s"]
-                count += 1
-        later_s = delay_s + completion_s(jobs[j], rate, total["repair_s"])
-        if later_s < here_s * rule.patience:
-            return True
-    return False
-
-
-@compiled
-def completion_s(job: Any, rate_per_s: float, repair_s: float) -> float:
-    """Return the expected time that a job still takes at the failure rate of its gang."""
-    found: float = _expected_s(
-        (1.0 - job["saved"]) * job["runtime_s"],
-        rate_per_s,
-        job["interval_s"],
-        job["cost_s"],
-        job["restart_s"],
-        repair_s,
-    )
-    return found
-
-
-@compiled
-def total_rate(gpus: Records, chosen: Ints) -> float:
-    """Return the failure rate of a gang on these GPUs."""
-    total = 0.0
-    for g in chosen:
-        total += gpus[g]["hazard_per_s"]
-    return total
-
-
-@compiled
 def remaining_s(jobs: Records, j: int) -> float:
     """Return the run time that a job has left from its last checkpoint on."""
     left_s: float = (1.0 - jobs[j]["saved"]) * jobs[j]["runtime_s"]
     return left_s
-
-
-@compiled
-def sorting(keys: Array) -> Ints:
-    """Return the positions of rising keys; equal keys keep their order."""
-    order = np.arange(len(keys))
-    for i in range(1, len(keys)):  # by insertion: short, and nearly in order
-        position = order[i]
-        key, j = keys[position], i
-        while j > 0 and keys[order[j - 1]] > key:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = position
-    return order
 
 
 @compiled

@@ -11,6 +11,8 @@ Bertsekas and Castanon: Rollout algorithms for stochastic scheduling problems, 1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -127,31 +129,45 @@ def label(
     return joined, np.concatenate(labels)
 
 
+Labelled = tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]  # observations, gains in percent
+
+
+def labelled_tensors(observation: Observation, gains: Array) -> Labelled:
+    """Return observations and the limited gains of their actions in percent, as tensors."""
+    limited = np.clip(GAIN * gains, -MOST_GAIN, MOST_GAIN).astype(np.float32)
+    return tensors(observation), torch.from_numpy(limited)
+
+
 def fit_gains(
     scorer: JobScorer,
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    gains: Array,
+    groups: Sequence[Labelled],
     *,
     epochs: int,
     minibatch: int = 512,
     learning_rate: float = 3e-3,
 ) -> None:
-    """Fit the scorer's logits to the gains of actions over the advised one, in percent."""
-    target = torch.from_numpy(np.clip(GAIN * gains, -MOST_GAIN, MOST_GAIN).astype(np.float32))
-    is_known = ~torch.isnan(target)
+    """Fit the scorer's logits to the gains of actions over the advised one, in percent.
+
+    Parameters
+    ----------
+    groups : sequence of Labelled
+        States with equal numbers of jobs; a minibatch is of one group.
+    """
     weight = scorer.trust.data.clone()
     scorer.trust.data.zero_()
     optimizer = torch.optim.Adam(scorer.parameters(), learning_rate)
-    steps = epochs * (len(target) // minibatch + 1)
+    steps = epochs * sum(len(gains) // minibatch + 1 for _, gains in groups)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(epochs):
-        for chosen in torch.randperm(len(target)).split(minibatch):  # type: ignore[no-untyped-call]
+        for group, chosen in _minibatches(groups, minibatch):
+            inputs, gains = groups[group]
+            target = gains[chosen]
             jobs, cluster, allowed, advised = (one[chosen] for one in inputs)
             logits = scorer(jobs, cluster, allowed, advised).logits
             base = (logits * advised).sum(1, keepdim=True)
-            known = is_known[chosen] & allowed & ~advised
+            known = ~torch.isnan(target) & allowed & ~advised
             error = torch.nn.functional.smooth_l1_loss(
-                (logits - base)[known], target[chosen][known], beta=3.0
+                (logits - base)[known], target[known], beta=3.0
             )
             optimizer.zero_grad()
             error.backward()  # type: ignore[no-untyped-call]
@@ -161,8 +177,21 @@ def fit_gains(
     scorer.trust.data.copy_(weight)
 
 
+def _minibatches(groups: Sequence[Labelled], minibatch: int) -> list[tuple[int, Tensor]]:
+    """Return the group and the rows of each minibatch of an epoch, in random order."""
+    found = [
+        (group, chosen)
+        for group, (_, gains) in enumerate(groups)
+        for chosen in torch.randperm(len(gains)).split(minibatch)  # type: ignore[no-untyped-call]
+    ]
+    if len(groups) == 1:
+        return found
+    order: list[int] = torch.randperm(len(found)).tolist()
+    return [found[i] for i in order]
+
+
 def improve_rule(
-    world: BatchSettings,
+    worlds: Sequence[BatchSettings],
     rule: Rule,
     *,
     seed: int,
@@ -173,18 +202,29 @@ def improve_rule(
     """Return a scorer that departs from a rule where it predicts a gain.
 
     The gain from which it does so is the best one on other batches; the rule itself is a candidate.
+
+    Parameters
+    ----------
+    worlds : sequence of BatchSettings
+        Settings of the batches, such as clusters of several sizes.
+    labelled, validated : int
+        Number of batches in all worlds together.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    drawn = draw_batches(world, labelled, seed=seed * 1000 + 900)
-    observation, gains = label(drawn, rule, np.random.default_rng(seed), explored=0.15)
+    rng = np.random.default_rng(seed)
+    groups: list[Labelled] = []
+    others: list[Batches] = []
+    for i, world in enumerate(worlds):
+        drawn = draw_batches(world, labelled // len(worlds), seed=seed * 1000 + 900 + 2 * i)
+        groups.append(labelled_tensors(*label(drawn, rule, rng, explored=0.15)))
+        others.append(draw_batches(world, validated // len(worlds), seed=seed * 1000 + 901 + 2 * i))
     scorer = JobScorer()
-    fit_gains(scorer, tensors(observation), gains, epochs=epochs)
-    others = draw_batches(world, validated, seed=seed * 1000 + 901)
+    fit_gains(scorer, groups, epochs=epochs)
     best, trust = 1.0, MOST_GAIN * 10
     for least_gain in LEAST_GAINS:
         scorer.trust.data.fill_(least_gain)
-        found = validate(scorer, [others], rule)
+        found = validate(scorer, others, rule)
         if found < best:
             best, trust = found, least_gain
     scorer.trust.data.fill_(trust)

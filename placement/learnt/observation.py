@@ -25,12 +25,18 @@ from presage.placement.core.clusters import (
 from presage.placement.core.compiling import compiled
 from presage.placement.core.rules import (
     Rule,
-    completion_s,
     idle_gpus,
     pending_jobs,
     place,
+    releases_for,
     remaining_s,
-    sorting,
+)
+from presage.placement.core.waiting import (
+    completion_s,
+    find_releases,
+    largest_fitting,
+    least_rates,
+    wait_gain,
     waits,
 )
 from presage.schedulers.policies.failures.learnt.placement_features import (
@@ -66,10 +72,14 @@ def can_start(clusters: Clusters, b: int) -> bool:
 @compiled
 def rule_action(clusters: Clusters, rule: Rule, b: int) -> int:
     """Return the job that a rule starts next, or the number of jobs if it waits."""
-    jobs = clusters.jobs[b]
+    jobs, gpus, repair_s = clusters.jobs[b], clusters.gpus[b], clusters.totals[b]["repair_s"]
     idle = idle_gpus(clusters, rule, b, False)
-    for j in pending_jobs(jobs, rule):
-        if jobs[j]["gpus"] <= len(idle) and not waits(clusters, rule, b, j, idle):
+    pending = pending_jobs(jobs, rule)
+    releases = releases_for(clusters, rule, b, pending, idle)
+    for j in pending:
+        if jobs[j]["gpus"] <= len(idle) and not waits(
+            jobs[j], gpus, repair_s, rule.patience, idle, releases
+        ):
             return int(j)
     return len(jobs)
 
@@ -137,6 +147,9 @@ def observe(  # noqa: PLR0915 - numba passes few values between functions
     cluster_values[6] = math.log((idle_rate + 1e-12) / (rate + 1e-12)) / 5
     allowed[len(jobs)] = running > 0
     by_rule = pending_jobs(jobs, rule)
+    largest = largest_fitting(jobs, by_rule, len(idle))
+    releases = find_releases(jobs, gpus, total["now_s"], idle, largest)
+    least_rates_per_s = least_rates(gpus, largest)
     for i in range(len(by_rule)):
         j = by_rule[i]
         n = jobs[j]["gpus"]
@@ -144,7 +157,7 @@ def observe(  # noqa: PLR0915 - numba passes few values between functions
             continue
         allowed[j] = True
         here = _rate(gpus, idle, n)
-        least = _least_rate(gpus, n)
+        least = least_rates_per_s[n]
         left_s = max(1.0, remaining_s(jobs, j))
         here_s = max(LEAST_S, completion_s(jobs[j], here, total["repair_s"]))
         least_s = max(LEAST_S, completion_s(jobs[j], least, total["repair_s"]))
@@ -154,39 +167,10 @@ def observe(  # noqa: PLR0915 - numba passes few values between functions
         job_values[j, 3] = min(3.0, here * min(left_s, jobs[j]["interval_s"]))
         job_values[j, 4] = min(3.0, math.log(here_s / left_s))
         job_values[j, 5] = min(3.0, math.log(least_s / left_s))
-        job_values[j, 6] = math.log(wait_gain(clusters, b, j, idle, here_s))
+        job_values[j, 6] = math.log(wait_gain(jobs[j], total["repair_s"], here_s, releases))
         job_values[j, 7] = i / len(by_rule)
         job_values[j, 8] = 1.0 if jobs[j]["saved"] > 0 else 0.0
         job_values[j, 9] = (len(idle) - n) / n_gpus
-
-
-@compiled
-def wait_gain(clusters: Clusters, b: int, j: int, idle: Ints, here_s: float) -> float:
-    """Return the expected completion if a job waits over that if it starts, within 0.1 and 2.
-
-    It is the smallest one over the ends of running jobs, on the safest of the GPUs released by
-    then and of those that are idle now.
-    """
-    jobs, gpus, total = clusters.jobs[b], clusters.gpus[b], clusters.totals[b]
-    n, best = jobs[j]["gpus"], 2.0
-    ends_s = jobs["end_s"].copy()
-    is_free = np.zeros(len(gpus), np.bool_)
-    is_free[idle] = True
-    for k in sorting(ends_s):
-        delay_s = ends_s[k] - total["now_s"]
-        if delay_s >= here_s * best:
-            break
-        for g in range(len(gpus)):
-            is_free[g] = is_free[g] or gpus[g]["holder"] == k
-        rate, count = 0.0, 0
-        for i in range(len(gpus)):
-            g = gpus[i]["safest"]
-            if is_free[g] and count < n:
-                rate += gpus[g]["hazard_per_s"]
-                count += 1
-        later_s = delay_s + completion_s(jobs[j], rate, total["repair_s"])
-        best = min(best, later_s / here_s)
-    return max(best, 0.1)
 
 
 @compiled
@@ -194,18 +178,6 @@ def _rate(gpus: Records, chosen: Ints, n: int) -> float:
     total = 0.0
     for i in range(n):
         total += gpus[chosen[i]]["hazard_per_s"]
-    return total
-
-
-@compiled
-def _least_rate(gpus: Records, n: int) -> float:
-    """Return the total rate of the safest n GPUs that are up, or of all GPUs if fewer are up."""
-    total, count = 0.0, 0
-    for i in range(len(gpus)):
-        g = gpus[i]["safest"]
-        if gpus[g]["holder"] != DOWN and count < n:
-            total += gpus[g]["hazard_per_s"]
-            count += 1
     return total
 
 

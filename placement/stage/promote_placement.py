@@ -11,8 +11,10 @@ import contextlib
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,15 +79,33 @@ def promote_placement(
     else:
         decided = _judged(registry, release, champion, policy)
         if challenger.withdrawn_at:
-            decided |= {
-                "outcome": NOT_PROMOTED,
-                "reason": "withdrawn by a person; `presage models promote --model placement "
-                f"{release.release_id}` promotes it again",
-            }
+            decided |= _withdrawn(release)
         registry.log_decision(number, decided, decided["figures"])
         if decided["outcome"] == PROMOTED:
             registry.promote(number, reason=decided["reason"], follows=follows)
     _write(decided, target)
+    return decided
+
+
+def preview_placement(
+    release: PlacementRelease, *, uri: str, policy: PlacementGatePolicy
+) -> Document:
+    """Return what :func:`promote_placement` would decide, without any change."""
+    from presage.models.registry.registry import Registry
+
+    registry = Registry(uri, PLACEMENT)
+    releases = registry.versions() if _exists(uri) else []
+    known = next((one for one in releases if one.release_id == release.release_id), None)
+    champion = registry.champion() if releases else None
+    if champion is not None and champion == known:
+        decided = dict(champion.decision or {}) or _by_hand(release)
+        return decided | {
+            "outcome": PROMOTED,
+            "reason": f"release {release.release_id} is the champion already",
+        }
+    decided = _judged(registry, release, champion, policy)
+    if known is not None and known.withdrawn_at:
+        decided |= _withdrawn(release)
     return decided
 
 
@@ -110,23 +130,39 @@ def _judged(
     champion: RegisteredRelease | None,
     policy: PlacementGatePolicy,
 ) -> Document:
-    makespans = {name: np.array(values) for name, values in release.manifest["makespans_s"].items()}
-    learnt_s = makespans.pop("learnt")
+    rivals = {}
     if champion is not None:
         with tempfile.TemporaryDirectory() as folder:
             registry.download(champion.version, Path(folder) / "champion")
             rival = load_placement_release(Path(folder) / "champion")
             if rival.schema_hash == placement_schema_hash():
-                makespans[CHAMPION] = _rival_makespans(rival, release)
-    ratios: dict[str, PairedRatio] = {
+                rivals[CHAMPION] = _rival_makespans(rival, release)
+    ratios = makespan_ratios(release, policy, rivals)
+    rival_id = None if champion is None else champion.release_id
+    return decide(release.release_id, rival_id, ratios, _digest(release, rival_id, policy))
+
+
+def makespan_ratios(
+    release: PlacementRelease,
+    policy: PlacementGatePolicy,
+    rivals: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> dict[str, PairedRatio]:
+    """Return a release's makespan over that of each heuristic, and of rivals, on its batches.
+
+    Parameters
+    ----------
+    rivals : mapping of str to ndarray of shape (batches,)
+        Makespans of other releases on the same batches.
+    """
+    makespans = {name: np.array(values) for name, values in release.manifest["makespans_s"].items()}
+    learnt_s = makespans.pop("learnt")
+    return {
         name: paired_ratio(
             learnt_s, other_s, confidence=policy.confidence, resamples=policy.resamples,
             seed=policy.seed,
         )
-        for name, other_s in makespans.items()
+        for name, other_s in (makespans | dict(rivals)).items()
     }  # fmt: skip
-    rival_id = None if champion is None else champion.release_id
-    return decide(release.release_id, rival_id, ratios, _digest(release, rival_id, policy))
 
 
 def _rival_makespans(rival: PlacementRelease, release: PlacementRelease) -> np.ndarray:
@@ -141,7 +177,8 @@ def _rival_makespans(rival: PlacementRelease, release: PlacementRelease) -> np.n
 def _settings(release: PlacementRelease) -> PlacementSettings:
     """Return the settings with which a release was trained."""
     training = {k: v for k, v in release.manifest["training"].items() if k != "world"}
-    return PlacementSettings(**training | {"gpus": tuple(training["gpus"])})
+    sizes = {name: tuple(training[name]) for name in ("gpus", "trained_gpus")}
+    return PlacementSettings(**training | sizes)
 
 
 def _digest(release: PlacementRelease, champion: str | None, policy: PlacementGatePolicy) -> str:
@@ -157,6 +194,14 @@ def _by_hand(release: PlacementRelease) -> Document:
         "reason": "promoted by a person, without a decision of the gate",
         "figures": {},
         "verdicts": {},
+    }
+
+
+def _withdrawn(release: PlacementRelease) -> Document:
+    return {
+        "outcome": NOT_PROMOTED,
+        "reason": "withdrawn by a person; `presage models promote --model placement "
+        f"{release.release_id}` promotes it again",
     }
 
 

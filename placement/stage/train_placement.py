@@ -46,13 +46,15 @@ class PlacementSettings:
     Attributes
     ----------
     gpus : tuple of int
-        Sizes of the clusters of the evaluation, and the domain; the training is on the largest.
+        Sizes of the clusters of the evaluation; the smallest and the largest bound the domain.
+    trained_gpus : tuple of int
+        Sizes of the clusters of the training; by default the largest one of ``gpus``.
     jobs_per_gpu : float
         Jobs of a batch for each GPU.
     exponent, patience : float
         Order and waiting of the analytic rule, as of the policy ``expected``.
     labelled : int
-        Batches on which the gains of actions are measured.
+        Batches on which the gains of actions are measured, in equal parts of each size.
     validated : int
         Batches that choose the gain from which the scorer departs from the rule.
     epochs : int
@@ -62,6 +64,7 @@ class PlacementSettings:
     """
 
     gpus: tuple[int, ...] = (8,)
+    trained_gpus: tuple[int, ...] = ()
     jobs_per_gpu: float = 1.5
     exponent: float = 0.75
     patience: float = 0.3
@@ -70,6 +73,11 @@ class PlacementSettings:
     epochs: int = 4
     evaluated: int = 200
     seed: int = 0
+
+    @property
+    def sizes_of_training(self) -> tuple[int, ...]:
+        """Sizes of the clusters of the training."""
+        return self.trained_gpus or (max(self.gpus),)
 
 
 def rule_of(settings: PlacementSettings) -> Rule:
@@ -86,8 +94,9 @@ def train_placement(settings: PlacementSettings, folder: Path) -> dict[str, Any]
     The same settings give the same ONNX file.
     """
     rule, worlds = rule_of(settings), worlds_of(CHECKPOINTS, settings.gpus, settings.jobs_per_gpu)
+    trained = worlds_of(CHECKPOINTS, settings.sizes_of_training, settings.jobs_per_gpu)
     scorer = improve_rule(
-        worlds[-1], rule, seed=settings.seed, labelled=settings.labelled, epochs=settings.epochs,
+        trained, rule, seed=settings.seed, labelled=settings.labelled, epochs=settings.epochs,
         validated=settings.validated,
     )  # fmt: skip
     digest = export_onnx(scorer, folder / MODEL_FILE)
@@ -115,7 +124,7 @@ def _manifest(settings: PlacementSettings, digest: str) -> dict[str, Any]:
         "domain": {
             "fewest_gpus": min(settings.gpus),
             "most_gpus": max(settings.gpus),
-            "most_jobs": int(max(settings.gpus) * settings.jobs_per_gpu),
+            "most_jobs_per_gpu": settings.jobs_per_gpu,
         },
         "rule": {
             "exponent": settings.exponent,

@@ -32,12 +32,31 @@ def node_signals(node: Mapping[str, Any]) -> list[HealthSignal]:
     names, else the whole node. GPU taints that keep jobs away are degraded, or failed with the
     effect NoExecute. Cordoning is an operator's decision, not a signal.
     """
-    signals = []
+    return [signal for signal, _ in timed_node_signals(node)]
+
+
+def timed_node_signals(node: Mapping[str, Any]) -> list[tuple[HealthSignal, str]]:
+    """Return the signals of a node, each with its beginning as the API server writes it.
+
+    That is the last transition of a condition, and for a taint the time at which it was added,
+    which Kubernetes keeps only for the effect NoExecute; "" if it is unknown.
+    """
+    found = []
     for condition in _dicts(_get(node, "status", "conditions")):
-        signals += _condition_signals(condition)
+        since = str(condition.get("lastTransitionTime") or "")
+        found += [(signal, since) for signal in _condition_signals(condition)]
     for taint in _dicts(_get(node, "spec", "taints")):
-        signals += _taint_signals(taint)
-    return signals
+        since = str(taint.get("timeAdded") or "")
+        found += [(signal, since) for signal in _taint_signals(taint)]
+    return found
+
+
+def ready_since(node: Mapping[str, Any]) -> str:
+    """Return when a node became ready, as the API server writes it; "" if it is not or unknown."""
+    for condition in _dicts(_get(node, "status", "conditions")):
+        if condition.get("type") == "Ready" and condition.get("status") == "True":
+            return str(condition.get("lastTransitionTime") or "")
+    return ""
 
 
 def _condition_signals(condition: Mapping[str, Any]) -> list[HealthSignal]:

@@ -17,14 +17,17 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from random import Random
 
+from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
 from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet, FleetOptions, make_fleet
 from presage.schedulers.kubernetes.gate.gang_recovery import complete
 from presage.schedulers.kubernetes.gate.gang_writes import Step, event_object
 from presage.schedulers.kubernetes.gate.gate_backend import GateBackend, log_rejections
+from presage.schedulers.kubernetes.gate.node_outages import NodeOutages
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang, group_pods
 from presage.schedulers.kubernetes.gate.writes import (
     EmitEvent,
@@ -37,7 +40,9 @@ from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 
 
 class Gate:
-    """Next writes for the state of a cluster: a pure function, but for cached predictions.
+    """Next writes for the state of a cluster: a pure function, but for what it remembers.
+
+    It caches predictions, and keeps the outages of devices for a policy that reads hazards.
 
     Parameters
     ----------
@@ -55,8 +60,15 @@ class Gate:
     ) -> None:
         self._policy, self._seed = policy, seed
         self._fleet_options = fleet_options or FleetOptions()
-        self.forecasts = PredictionCache(forecaster)
+        self._outages = NodeOutages() if policy.needs.hazards else None
+        hazards = (
+            OutageHazards(read_hazard_model(pretrained_hazard_file()))
+            if policy.needs.hazards
+            else None
+        )
+        self.forecasts = PredictionCache(forecaster, hazards=hazards)
         self._nodes: Mapping[str, Json] | None = None
+        self._followed_nodes: Mapping[str, Json] | None = None  # in the history of outages
         self._fleet: Fleet | None = None  # of these nodes
 
     def step(
@@ -117,6 +129,7 @@ class Gate:
                 for job_id, why in self._reasons_without_fleet(gangs).items()
             ]
             return Step(events, math.inf)
+        self._follow_outages(snapshot, now_s)
         rng = Random(self._seed)  # noqa: S311 - not used for secrets
         log_rejections(reconcile(backend, self._policy, rng, now_s))
         return Step(backend.writes, backend.next_pass_s)
@@ -130,7 +143,17 @@ class Gate:
             self._fleet = make_fleet(snapshot.nodes.values(), self._fleet_options)
         if self._fleet is None:
             return None
-        return GateBackend(self._fleet, snapshot, gangs, self.forecasts, self._policy, blocked)
+        return GateBackend(
+            self._fleet, snapshot, gangs, self.forecasts, self._policy, blocked, self._outages
+        )
+
+    def _follow_outages(self, snapshot: Snapshot, now_s: float) -> None:
+        """Update the history of outages, for a policy that reads hazards."""
+        if self._outages is None or self._fleet is None:
+            return
+        if snapshot.nodes is not self._followed_nodes:
+            self._followed_nodes = snapshot.nodes
+            self._outages.update(self._fleet, now_s)
 
     def _reasons_without_fleet(self, gangs: Mapping[str, PodGang]) -> Mapping[str, str]:
         resource = self._fleet_options.resource

@@ -22,6 +22,7 @@ from presage.schedulers.kubernetes.gate.gang_writes import (
     roll_back,
     uid,
 )
+from presage.schedulers.kubernetes.gate.node_outages import NodeOutages
 from presage.schedulers.kubernetes.gate.observed import Observed, observe
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
 from presage.schedulers.kubernetes.gate.writes import EmitEvent, Write
@@ -42,6 +43,8 @@ class GateBackend(Backend):
         Gangs by job id.
     blocked : collection of str
         Job ids of gangs that cannot be planned in this pass.
+    outages : NodeOutages, optional
+        History of the outages of devices, for policies that read hazards.
 
     Attributes
     ----------
@@ -59,9 +62,11 @@ class GateBackend(Backend):
         predictions: PredictionCache,
         policy: Policy,
         blocked: Collection[str] = (),
+        outages: NodeOutages | None = None,
     ) -> None:
         self._fleet, self._snapshot, self._gangs = fleet, snapshot, gangs
         self._predictions, self._policy, self._blocked = predictions, policy, blocked
+        self._outages = outages
         self.writes: list[Write] = []
         self.next_pass_s = math.inf
 
@@ -83,7 +88,7 @@ class GateBackend(Backend):
         forecasts = self._predictions.get(self._fleet.cluster, now_s)
         observed = observe(
             self._fleet, self._snapshot, self._gangs, self._predictions, forecasts, self._policy,
-            now_s, self._blocked,
+            now_s, self._blocked, self._outages,
         )  # fmt: skip
         state = State(observed.ledger, now_s, Progress())
         return observed, ClusterView(observed.ledger, state, forecasts)

@@ -14,6 +14,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
 from presage.schedulers.kubernetes.gate.annotations import parse_devices
+from presage.schedulers.kubernetes.gate.node_outages import NodeOutages
 from presage.schedulers.kubernetes.gate.pod_allocations import PodAllocations, pod_node
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
 from presage.schedulers.kubernetes.node_fit import NodeCapacity
@@ -56,6 +57,7 @@ def observe(
     policy: Policy,
     now_s: float,
     blocked: Collection[str] = (),
+    outages: NodeOutages | None = None,
 ) -> Observed:
     """Return a ledger of what the API server says, and nothing else.
 
@@ -67,9 +69,15 @@ def observe(
         Its queue order, and its limits for pods that share a device.
     blocked : collection of str
         Job ids of gangs that cannot be planned now.
+    outages : NodeOutages, optional
+        History of the outages of devices; without it none has failed.
     """
     pods, groups = snapshot.pods, snapshot.pod_groups
-    ledger = make_ledger(fleet.cluster, policy, forecasts)
+    ledger = make_ledger(
+        fleet.cluster, policy, forecasts,
+        outages=None if outages is None else outages.history,
+        device_ids=None if outages is None else outages.device_ids,
+    )  # fmt: skip
     limits = Limits.from_needs(policy.needs)
     pod_allocations = PodAllocations(fleet, ledger, limits, predictions, forecasts)
     pod_allocations.sync(pods.values(), groups, now_s)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from presage.system.arrays import Array
+
 MOST_EXPONENT = 50.0  # above it a job practically never finishes
 LEAST_INTERVAL_S = 1.0
 LEAST_RATE_PER_S = 1e-300  # a lower rate has no finite inverse, and counts as 0
@@ -49,6 +53,42 @@ def expected_completion_s(
     exponent = min(MOST_EXPONENT, rate_per_s * (segment_s + cost_s))
     segment = math.expm1(exponent) * (1 / rate_per_s + restart_s + repair_s)
     return work_s / segment_s * segment
+
+
+def expected_completions_s(
+    work_s: Array,
+    rates_per_s: Array,
+    interval_s: Array,
+    cost_s: Array,
+    restart_s: Array,
+    repair_s: float,
+) -> Array:
+    """Return :func:`expected_completion_s` of several jobs at several failure rates.
+
+    Parameters
+    ----------
+    work_s, interval_s, cost_s, restart_s : ndarray of shape (J,)
+    rates_per_s : ndarray of shape (J, R)
+
+    Returns
+    -------
+    ndarray of shape (J, R)
+    """
+    is_saved = interval_s < math.inf  # without checkpoints the work is one segment without costs
+    cost_s = np.where(is_saved, cost_s, 0.0)
+    segment_s = np.minimum(interval_s, work_s)
+    segments = (work_s / np.where(segment_s > 0, segment_s, 1.0))[:, None]
+    fails = rates_per_s >= LEAST_RATE_PER_S
+    has_rates = bool(fails.all())
+    rates = rates_per_s if has_rates else np.where(fails, rates_per_s, 1.0)
+    exponent = np.minimum(MOST_EXPONENT, rates * (segment_s + cost_s)[:, None])
+    found: Array = segments * (
+        np.expm1(exponent)
+        * (1 / rates + np.where(is_saved, restart_s, 0.0)[:, None] + repair_s)
+    )  # fmt: skip
+    if not has_rates:
+        found = np.where(fails, found, (work_s * (1 + cost_s / interval_s))[:, None])
+    return found
 
 
 def daly_interval_s(rate_per_s: float, cost_s: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,14 @@ from presage.schedulers.policies.failures.device_policy import full_devices
 from presage.schedulers.policies.failures.hazards import HazardSource
 from presage.schedulers.policies.failures.least_failing import LeastFailing, remaining_s
 from presage.system.arrays import Array
+
+
+class _Release(NamedTuple):
+    """Predicted end of a job, with its devices and the lowest of their failure rates."""
+
+    ends_s: float
+    devices: Devices
+    least_rate_per_s: float
 
 
 class Expected(LeastFailing):
@@ -64,13 +73,16 @@ class Expected(LeastFailing):
         self, plan: Plan, state: State, forecasts: Forecasts, usable: Mask, rates: Array
     ) -> None:
         """Start jobs in order, unless they had better wait."""
-        releases = self._releases(state, forecasts)
+        releases = self._releases(state, forecasts, rates)
         unfit: set[object] = set()
+        chosen: dict[tuple[int, tuple[str, ...]], Devices | None] = {}  # until the next start
         for job in sorted(state.pending, key=lambda job: self._rank(job, state, forecasts)):
-            gang = gang_size(job, state.cluster)
             if job.request in unfit:
                 continue
-            devices = choose_devices(job, gang, usable, rates, state.cluster)
+            key = gang_size(job, state.cluster), job.kinds
+            if key not in chosen:
+                chosen[key] = choose_devices(job, key[0], usable, rates, state.cluster)
+            devices = chosen[key]
             if devices is None:
                 unfit.add(job.request)
                 continue
@@ -78,34 +90,34 @@ class Expected(LeastFailing):
                 continue
             if plan.start(job, full_devices(devices, state)):
                 usable[devices] = False
-                releases = self._with_start(releases, job, devices, state, forecasts)
+                chosen = {}
+                releases = self._with_start(releases, job, devices, rates, state, forecasts)
 
     def _rank(self, job: Job, state: State, forecasts: Forecasts) -> Key:
         left_s = remaining_s(job, state, forecasts)
         size = left_s * job.gpus**self._a if left_s < math.inf else -1.0
         return (not job.latency_sensitive, -job.priority, -size, job.submit_s)
 
-    def _releases(self, state: State, forecasts: Forecasts) -> list[tuple[float, Devices]]:
+    def _releases(self, state: State, forecasts: Forecasts, rates: Array) -> list[_Release]:
         """Return when running jobs are predicted to end, and their devices, by time."""
         if not self._patience:
             return []
-        found = [
-            (
-                end_s(state.job(job_id), status.allocations, state, forecasts),
-                np.array([one.device for one in status.allocations]),
-            )
-            for job_id, status in state.running.items()
-        ]
-        return sorted(found, key=lambda release: release[0])
+        found = []
+        for job_id, status in state.running.items():
+            devices = np.array([one.device for one in status.allocations])
+            ends_s = end_s(state.job(job_id), status.allocations, state, forecasts)
+            found.append(_Release(ends_s, devices, float(rates[devices].min())))
+        return sorted(found, key=lambda release: release.ends_s)
 
     def _with_start(
         self,
-        releases: list[tuple[float, Devices]],
+        releases: list[_Release],
         job: Job,
         devices: Devices,
+        rates: Array,
         state: State,
         forecasts: Forecasts,
-    ) -> list[tuple[float, Devices]]:
+    ) -> list[_Release]:
         """Return the releases with that of a job that this decision starts."""
         if not self._patience:
             return []
@@ -113,34 +125,44 @@ class Expected(LeastFailing):
         left_s = remaining_s(job, state, forecasts) * (1 + costs.cost_s / costs.interval_s)
         restart_s = costs.restart_s if state.progress(job.job_id) else 0.0
         ends_s = state.now_s + restart_s + left_s
-        return sorted([*releases, (ends_s, devices)], key=lambda release: release[0])
+        added = _Release(ends_s, devices, float(rates[devices].min()))
+        return sorted([*releases, added], key=lambda release: release.ends_s)
 
     def _waits(
         self,
         job: Job,
         devices: Devices,
         usable: Mask,
-        releases: list[tuple[float, Devices]],
+        releases: list[_Release],
         rates: Array,
         state: State,
         forecasts: Forecasts,
     ) -> bool:
-        """Return whether a job is expected to end earlier on devices that jobs will release."""
+        """Return whether a job is expected to end earlier on devices that jobs will release.
+
+        On nodes with one device each, a release without a safer device changes nothing.
+        """
         left_s = remaining_s(job, state, forecasts)
         if not self._patience or left_s == math.inf:
             return False
-        now_s = self._completion_s(job, left_s, devices, rates)
+        best_s = self._completion_s(job, left_s, devices, rates)
+        limit_s = best_s * self._patience
+        is_flat = len(state.cluster.nodes) == state.cluster.devices
+        worst = float(rates[devices].max()) if is_flat else math.inf
         found, gang = usable.copy(), len(devices)
-        for ends_s, released in releases:
-            delay_s = ends_s - state.now_s
-            if delay_s >= now_s * self._patience:
+        for release in releases:
+            delay_s = release.ends_s - state.now_s
+            if delay_s >= limit_s:
                 return False
-            found[released] = True
-            later = choose_devices(job, gang, found, rates, state.cluster)
-            if later is not None:
-                later_s = delay_s + self._completion_s(job, left_s, later, rates)
-                if later_s < now_s * self._patience:
-                    return True
+            if release.least_rate_per_s < worst:
+                found[release.devices] = True
+                later = choose_devices(job, gang, found, rates, state.cluster)
+                if later is None:
+                    continue
+                best_s = self._completion_s(job, left_s, later, rates)
+                worst = float(rates[later].max()) if is_flat else math.inf
+            if delay_s + best_s < limit_s:
+                return True
         return False
 
     def _completion_s(self, job: Job, left_s: float, devices: Devices, rates: Array) -> float:

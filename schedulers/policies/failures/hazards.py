@@ -72,6 +72,8 @@ def clean_rates(rates_per_s: Array) -> Array:
     """
     with np.errstate(invalid="ignore"):
         is_known = rates_per_s >= 0
-    usual = float(np.median(rates_per_s[is_known])) if is_known.any() else 0.0
-    found: Array = np.minimum(np.where(is_known, rates_per_s, usual), MOST_PER_S)
-    return found
+    found: Array = rates_per_s
+    if not is_known.all():
+        usual = float(np.median(rates_per_s[is_known])) if is_known.any() else 0.0
+        found = np.where(is_known, rates_per_s, usual)
+    return np.minimum(found, MOST_PER_S)

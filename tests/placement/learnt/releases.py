@@ -40,7 +40,7 @@ def write_release(folder: Path, scorer: JobScorer | None = None, **changed: Any)
         "format": FORMAT,
         "schema_hash": placement_schema_hash(),
         "files": {MODEL_FILE: hashlib.sha256((folder / MODEL_FILE).read_bytes()).hexdigest()},
-        "domain": {"fewest_gpus": 1, "most_gpus": 64, "most_jobs": 200},
+        "domain": {"fewest_gpus": 1, "most_gpus": 64, "most_jobs_per_gpu": 50.0},
         "rule": {"exponent": 0.5, "patience": 0.7, "repair_s": 7200.0, "sets_interval": False},
         **changed,
     }

@@ -133,7 +133,7 @@ def test_gains_of_actions_are_relative_to_the_action_of_the_rule():
 
 
 def test_a_scorer_departs_from_the_rule_only_where_it_wins_on_other_batches():
-    scorer = improve_rule(SMALL, RULE, seed=1, labelled=20, epochs=2)
+    scorer = improve_rule([SMALL], RULE, seed=1, labelled=20, epochs=2)
     batches = draw_batches(SMALL, 200, seed=9)
     found = makespans_s(roll_out(batches, RULE, greedy(scorer))[0]).mean()
     assert found <= 1.05 * makespans_s(run_rule(batches, RULE)).mean()

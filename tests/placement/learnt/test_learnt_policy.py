@@ -94,7 +94,8 @@ def views(draw):
         rates_per_s=rates,
         holder=holder,
         safest=np.argsort(rates, kind="stable"),
-        allowed=[np.ones(devices, bool)] * count,
+        masks=[np.ones(devices, bool)],
+        mask_of=np.zeros(count, np.int64),
         now_s=now_s,
         repair_s=float(rng.uniform(0, 1e4)),
     )
@@ -112,8 +113,11 @@ def test_the_policy_observes_what_the_core_observes(view, exponent, patience):
     observe(clusters, rule, 0, jobs, cluster, allowed)
 
     observer = Observer(view, exponent, patience)
-    found = observer.observe()
-    assert found.allowed.tolist() == allowed.tolist()
-    assert found.jobs == pytest.approx(jobs, rel=1e-9, abs=1e-9)
+    found = observer.observe(observer.fitting())
+    assert found.fit.tolist() == np.flatnonzero(allowed[:-1]).tolist()
+    assert found.may_wait == allowed[-1]
+    assert found.jobs == pytest.approx(jobs[found.fit], rel=1e-9, abs=1e-9)
+    assert not jobs[~allowed[:-1]].any()
     assert found.cluster == pytest.approx(cluster, rel=1e-9, abs=1e-9)
-    assert observer.rule_action(found.allowed, found.ranked) == rule_action(clusters, rule, 0)
+    row = observer.rule_action(found, np.arange(len(found.fit)))
+    assert [*found.fit.tolist(), count][row] == rule_action(clusters, rule, 0)

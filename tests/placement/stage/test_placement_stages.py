@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from presage.cli.training.models.group import app
+from presage.errors import ConfigError, ReleaseError
 from presage.models.registry.registry import Registry
 from presage.placement.stage.paired_evaluation import PairedRatio, paired_ratio
 from presage.placement.stage.placement_gate import (
@@ -125,3 +128,58 @@ def test_registration_promotion_rollback_and_journal_are_those_of_the_predictors
 
     registry.download(registry.resolve("champion").version, tmp_path / "downloaded")
     assert load_placement_release(tmp_path / "downloaded").release_id == first.release_id
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Function that runs `presage models ...` and returns its output."""
+    monkeypatch.setenv("PRESAGE_REGISTRY", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def invoke(*arguments):
+        result = CliRunner().invoke(app, [*arguments, "--model", "placement"])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return invoke
+
+
+def test_the_gate_of_a_folder_shows_every_ratio_and_registers_nothing(trained, tmp_path, call):
+    text = call("gate", str(trained))
+    for name in HEURISTICS:
+        assert name in text
+    assert "would be not promoted" in text
+    good = improved(trained, tmp_path / "good", 0.9)
+    decided = json.loads(call("gate", str(good.folder), "--json"))
+    assert decided["outcome"] == PROMOTED
+    assert decided["figures"].keys() == HEURISTICS
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_register_gate_and_diff_name_placement_releases(trained, tmp_path, call):
+    folder = improved(trained, tmp_path / "good", 0.9).folder
+    assert "is registered as version 1" in call("register", str(trained))
+    assert "is registered as version 2" in call("register", str(folder))
+    assert "would be promoted: better than every heuristic" in call("gate", "2")
+    call("promote", "2", "--force", "--reason", "a test")
+    assert "is the champion already" in call("gate", "champion")
+    assert "the champion" in json.loads(call("gate", "1", "--json"))["figures"]
+
+    text = call("diff", "1", "2")
+    assert "makespan over expected" in text
+    again = json.loads(call("diff", "1", "2", "--json"))
+    assert {row["metric"] for row in again["metrics"]} == {
+        f"makespan over {name}" for name in HEURISTICS
+    }
+    other = improved(trained, tmp_path / "other", 0.9, seed=7).folder
+    call("register", str(other))
+    assert json.loads(call("diff", "2", "3", "--json"))["made_of"] == {"training.seed": [0, 7]}
+
+
+def test_feature_tables_and_folders_of_predictors_are_errors(trained, call):
+    with pytest.raises(ConfigError, match="--features: placement releases are compared on"):
+        call("gate", str(trained), "--features", "data/features")
+    with pytest.raises(ReleaseError, match="not a placement release"):
+        call("register", "data/pretrained/release")

@@ -32,7 +32,7 @@ from presage.schedulers.policies.failures.learnt.placement_view import (
     read_view,
     used_interval_s,
 )
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Int64s
 
 NO_RELEASE = "no placement release is given; write learnt:release=FOLDER"
 
@@ -74,6 +74,8 @@ class Learnt(Expected):
         self._release = found
         self._scorer = None if found is None else PlacementScorer(found.model)
         self._explanations: dict[str, str] = {}
+        # Failure rate and expected completions of jobs that wait; the text is made when asked for.
+        self._waiting: dict[str, tuple[float, float, float]] = {}
         self._warning = ""
 
     @property
@@ -83,13 +85,17 @@ class Learnt(Expected):
 
     def explanation(self, job_id: str) -> str:
         """Return why a job was started where it runs, or why the last decision left it waiting."""
+        if job_id in self._waiting and self._release is not None:
+            return explain_wait(self._release.release_id, *self._waiting[job_id])
         return self._explanations.get(job_id, "")
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
         """Start jobs by their scores until the highest score is that of waiting."""
+        running = state.running
         self._explanations = {
-            job_id: text for job_id, text in self._explanations.items() if job_id in state.running
+            job_id: text for job_id, text in self._explanations.items() if job_id in running
         }
+        self._waiting = {}
         return super().decide(state, forecasts, rng)
 
     def start(
@@ -108,9 +114,8 @@ class Learnt(Expected):
         except ReleaseError as error:
             self._fall_back(f"{error}", plan, state, forecasts, usable, rates)
             return
-        listed = {job.job_id for job in view.jobs}
-        others = [job for job in state.pending if job.job_id not in listed]
-        self.fill(plan, state, others, usable, rates)
+        if view.others:
+            self.fill(plan, state, view.others, usable, rates)
 
     def _problem(self, state: State) -> str:
         """Return why the scorer cannot be used in a state; "" if it can."""
@@ -135,6 +140,7 @@ class Learnt(Expected):
     ) -> None:
         """Start jobs as the policy ``expected``, which has the rule of the release."""
         self._warning = f"{_named(self._release)} is not used: {problem}; `expected` decides"
+        self._waiting = {}
         before = len(plan.actions)
         super().start(plan, state, forecasts, usable, rates)
         for action in plan.actions[before:]:
@@ -143,56 +149,56 @@ class Learnt(Expected):
 
     def _start_scored(self, plan: Plan, state: State, view: PlacementView, usable: Mask) -> None:
         """Start jobs by their scores; those of a higher priority first."""
+        assert self._release is not None
+        observer = Observer(view, self._release.exponent, self._release.patience)
         urgencies = [(not job.latency_sensitive, -job.priority) for job in view.jobs]
-        refused: set[int] = set()
-        for urgency in sorted(set(urgencies)):
-            members = np.array([one == urgency for one in urgencies])
-            while self._start_next(plan, state, view, members, refused, usable):
+        levels = sorted(set(urgencies))
+        for urgency in levels:
+            candidates = np.ones(len(view.jobs), bool)
+            if len(levels) > 1:
+                candidates = np.array([one == urgency for one in urgencies])
+            while self._start_next(plan, state, observer, candidates, usable):
                 pass
 
     def _start_next(
-        self,
-        plan: Plan,
-        state: State,
-        view: PlacementView,
-        members: Mask,
-        refused: set[int],
-        usable: Mask,
+        self, plan: Plan, state: State, observer: Observer, candidates: Mask, usable: Mask
     ) -> bool:
-        """Start one of the members, or note that it cannot start; return False to wait."""
+        """Start one of the candidates, or remove it if it cannot start; return False to wait."""
         assert self._release is not None
-        observer = Observer(view, self._release.exponent, self._release.patience)
-        observed = observer.observe()
-        allowed = observed.allowed.copy()
-        allowed[:-1] &= members
-        allowed[list(refused)] = False
-        if not allowed[:-1].any():
+        view, fit = observer.view, observer.fitting()
+        if not candidates[fit].any():
             return False
-        action = self._choose(observer, observed, allowed)
-        if action == len(view.jobs):
-            for j in np.flatnonzero(allowed[:-1]).tolist():
-                text = explain_wait(self._release.release_id, observer, j)
-                self._explanations[view.jobs[j].job_id] = text
+        observed = observer.observe(fit)
+        rows = np.flatnonzero(candidates[fit])
+        action = self._choose(observer, observed, rows)
+        if action == len(rows):
+            self._note_waiting(view, observed, rows)
             return False
-        job = view.jobs[action]
-        devices = choose_devices(
-            job, int(view.gpus[action]), usable, view.rates_per_s, state.cluster
-        )
+        row = int(rows[action])
+        j = int(fit[row])
+        job = view.jobs[j]
+        devices = choose_devices(job, int(view.gpus[j]), usable, view.rates_per_s, state.cluster)
         if devices is None or not plan.start(job, full_devices(devices, state)):
-            refused.add(action)
+            candidates[j] = False
             return True
         self._explanations[job.job_id] = explain_start(
-            self._release.release_id, observer, action, devices, state.cluster
+            self._release.release_id, observer, observed, row, devices, state.cluster
         )
         usable[devices] = False
-        interval_s = used_interval_s(
-            job, devices, view.rates_per_s, sets_interval=self._sets_interval
-        )
-        view.start(action, devices, interval_s)
+        rate = sum(view.rates_per_s[devices].tolist())
+        interval_s = used_interval_s(job.checkpointing, rate, sets_interval=self._sets_interval)
+        view.start(j, devices, interval_s)
         return True
 
-    def _choose(self, observer: Observer, observed: Observed, allowed: Mask) -> int:
-        """Return the action with the highest score: the position of a job, or J to wait.
+    def _note_waiting(self, view: PlacementView, observed: Observed, rows: Int64s) -> None:
+        """Note the figures that explain why jobs wait."""
+        columns = observed.rates_per_s, observed.here_s, observed.later_s
+        figures = zip(*(values[rows].tolist() for values in columns), strict=True)
+        for j, figure in zip(observed.fit[rows].tolist(), figures, strict=True):
+            self._waiting[view.jobs[j].job_id] = figure
+
+    def _choose(self, observer: Observer, observed: Observed, rows: Int64s) -> int:
+        """Return which of these rows has the highest score; their number to wait.
 
         Raises
         ------
@@ -200,9 +206,13 @@ class Learnt(Expected):
             A score is not a number.
         """
         assert self._scorer is not None
+        allowed = np.ones(len(rows) + 1, bool)
+        allowed[-1] = observed.may_wait
         advised = np.zeros(len(allowed), bool)
-        advised[observer.rule_action(allowed, observed.ranked)] = True
-        logits = self._scorer.logits(observed.jobs, observed.cluster, allowed, advised & allowed)
+        advised[observer.rule_action(observed, rows)] = True
+        logits = self._scorer.logits(
+            observed.jobs[rows], observed.cluster, allowed, advised & allowed
+        )
         if not np.isfinite(logits[allowed]).all():
             raise ReleaseError("its scores are not finite numbers")
         return int(np.where(allowed, logits, -np.inf).argmax())

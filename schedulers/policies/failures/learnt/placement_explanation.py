@@ -8,7 +8,7 @@ import numpy as np
 
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.policies.failures.device_order import Devices
-from presage.schedulers.policies.failures.learnt.placement_features import Observer
+from presage.schedulers.policies.failures.learnt.placement_features import Observed, Observer
 from presage.system.arrays import Array
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
@@ -16,14 +16,25 @@ MOST_NAMED = 4  # devices
 
 
 def explain_start(
-    release_id: str, observer: Observer, j: int, devices: Devices, cluster: Cluster
+    release_id: str,
+    observer: Observer,
+    observed: Observed,
+    row: int,
+    devices: Devices,
+    cluster: Cluster,
 ) -> str:
-    """Return why a job starts on devices: their failure rates, and the idle ones avoided."""
-    rates = observer.view.rates_per_s
+    """Return why a job starts on devices: their failure rates, and the idle ones avoided.
+
+    Parameters
+    ----------
+    row : int
+        Row of the job in the observation.
+    """
+    rates, j = observer.view.rates_per_s, int(observed.fit[row])
     text = (
         f"placement release {release_id} started it before {_others(observer)}, on devices that "
         f"fail at {_chances(rates[devices], observer, j)}; it is expected to end in "
-        f"{_hours(observer.here_s(j))}"
+        f"{_hours(float(observed.here_s[row]))}"
     )
     idle = observer.pool(j).idle
     worse = idle[rates[idle] > rates[devices].max()][::-1]
@@ -37,14 +48,20 @@ def explain_start(
     return f"{text}; avoided {named}{more}"
 
 
-def explain_wait(release_id: str, observer: Observer, j: int) -> str:
-    """Return why a job that fits waits: its expected completion here, and on other devices."""
-    pool, n = observer.pool(j), int(observer.view.gpus[j])
+def explain_wait(release_id: str, rate_per_s: float, here_s: float, later_s: float) -> str:
+    """Return why a job that fits waits: its expected completion here, and on other devices.
+
+    Parameters
+    ----------
+    rate_per_s, here_s : float
+        Failure rate of the gang on the safest idle devices, and its expected completion there.
+    later_s : float
+        Earliest expected completion on devices that running jobs will release.
+    """
     text = (
         f"placement release {release_id} waits: on the idle devices it fails at "
-        f"{_per_day(float(pool.here[n]))} and is expected to end in {_hours(observer.here_s(j))}"
+        f"{_per_day(rate_per_s)} and is expected to end in {_hours(here_s)}"
     )
-    later_s = observer.best_later_s(j)
     if later_s < math.inf:
         text += f"; on devices that running jobs release, in {_hours(later_s)}"
     return text

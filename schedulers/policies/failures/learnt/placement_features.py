@@ -8,15 +8,14 @@ both.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from presage.schedulers.policies.failures.completion import expected_completion_s
-from presage.schedulers.policies.failures.device_order import Devices, Mask
+from presage.schedulers.policies.failures.completion import expected_completions_s
+from presage.schedulers.policies.failures.learnt.device_pool import Pool
 from presage.schedulers.policies.failures.learnt.placement_view import DOWN, IDLE, PlacementView
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Int64s
 
 JOB_FEATURES = (
     "log_runtime", "gpus", "log_size", "risk", "log_stretch", "log_least_stretch", "wait_gain",
@@ -27,75 +26,51 @@ CLUSTER_FEATURES = (
 )  # fmt: skip
 MOST_GAIN, LEAST_GAIN = 2.0, 0.1  # bounds of the feature wait_gain
 LEAST_S = 1e-6  # expected completion of a job that has no work left
+_LOGS = [0, 2, 4, 5, 6]  # columns of features that are logarithms
+_BOUNDED = slice(3, 6)  # columns of features that are at most 3
 
 
 class Observed(NamedTuple):
-    """Observation of a view with J jobs.
+    """Observation of a view, with the M pending jobs that can start.
 
     Attributes
     ----------
-    jobs : ndarray of shape (J, len(JOB_FEATURES))
-        Features of the jobs that can start; 0 for others.
+    fit : ndarray of int, shape (M,)
+        Positions of these jobs in the view, rising.
+    rank : ndarray of int, shape (M,)
+        Their positions in the order of the rule, among all pending jobs.
+    jobs : ndarray of shape (M, len(JOB_FEATURES))
     cluster : ndarray of shape (len(CLUSTER_FEATURES),)
-    allowed : ndarray of bool, shape (J + 1,)
-        Which jobs can start; at last, whether the policy may wait: while a job runs.
-    ranked : sequence of int
-        Pending jobs in the order of the rule.
+    may_wait : bool
+        Whether the policy may wait: while a job runs.
+    rates_per_s : ndarray of shape (M,)
+        Failure rate of each gang on the safest idle devices.
+    here_s, later_s : ndarray of shape (M,)
+        Expected completion there; and the earliest one on devices that running jobs will release,
+        infinite if there are none.
     """
 
+    fit: Int64s
+    rank: Int64s
     jobs: Array
     cluster: Array
-    allowed: Mask
-    ranked: list[int]
-
-
-class Release(NamedTuple):
-    """Devices that are free at a later time.
-
-    Attributes
-    ----------
-    delay_s : float
-        Time until then.
-    rates_per_s : ndarray of shape (M + 1,)
-        Total failure rate of the safest 0, 1, ... M free devices.
-    """
-
-    delay_s: float
+    may_wait: bool
     rates_per_s: Array
+    here_s: Array
+    later_s: Array
 
 
-class Pool:
-    """Devices that a kind of jobs may use, by rising failure rate.
+class _Expected(NamedTuple):
+    """Failure rate on the safest idle devices, and expected completions, of shape (M,) each."""
 
-    Attributes
-    ----------
-    idle : ndarray of int
-        Idle devices.
-    here, least : ndarray
-        Total failure rate of the safest 0, 1, ... idle devices; and of those that are not down.
-    releases : list of Release
-        Free devices after each predicted end of a running job, by time.
-    """
-
-    def __init__(self, view: PlacementView, allowed: Mask) -> None:
-        order = view.safest[allowed[view.safest]]
-        holder, rates = view.holder[order], view.rates_per_s[order]
-        self.idle: Devices = order[holder == IDLE]
-        self.here = _totals(rates[holder == IDLE])
-        self.least = _totals(rates[holder != DOWN])
-        self.releases: list[Release] = []
-        is_free = holder == IDLE
-        for k in np.argsort(view.end_s, kind="stable"):
-            if view.end_s[k] == math.inf:
-                break
-            is_free |= holder == k
-            self.releases.append(
-                Release(float(view.end_s[k]) - view.now_s, _totals(rates[is_free]))
-            )
+    rates_per_s: Array
+    here_s: Array
+    least_s: Array
+    later_s: Array
 
 
 class Observer:
-    """Observation of one view, and the action of the analytic rule there.
+    """Observations of one view, also after starts, and the action of the analytic rule there.
 
     Parameters
     ----------
@@ -106,95 +81,99 @@ class Observer:
     """
 
     def __init__(self, view: PlacementView, exponent: float, patience: float) -> None:
-        self.view, self._exponent, self._patience = view, exponent, patience
-        self._pools: dict[tuple[str, ...], Pool] = {}
+        self.view, self._patience = view, patience
+        self._left_s = (1.0 - view.saved) * view.runtime_s
+        sizes, number = np.unique(view.gpus, return_inverse=True)
+        # Few sizes, and powers that do not depend on the processor.
+        powers = np.array([float(size) ** exponent for size in sizes.tolist()])[number]
+        pending = np.flatnonzero(~view.is_running)
+        order = np.argsort(-self._left_s[pending] * powers[pending], kind="stable")
+        self._ranked: Int64s = pending[order]
+        self._pools: list[Pool] = []
 
     def pool(self, j: int) -> Pool:
-        """Return the devices that a job may use."""
-        kinds = tuple(sorted(self.view.jobs[j].kinds or ()))
-        if kinds not in self._pools:
-            self._pools[kinds] = Pool(self.view, self.view.allowed[j])
-        return self._pools[kinds]
+        """Return the devices that a job may use, as of the last call of :meth:`fitting`."""
+        return self._pools[self.view.mask_of[j]]
 
-    def observe(self) -> Observed:
-        """Return the observation."""
+    def fitting(self) -> Int64s:
+        """Return the positions of the pending jobs that fit on idle devices, rising."""
         view = self.view
+        self._ranked = self._ranked[~view.is_running[self._ranked]]
+        self._pools = [Pool(view, mask) for mask in view.masks]
+        idle = np.array([len(pool.idle) for pool in self._pools])
+        found: Int64s = np.sort(
+            self._ranked[view.gpus[self._ranked] <= idle[view.mask_of[self._ranked]]]
+        )
+        return found
+
+    def observe(self, fit: Int64s) -> Observed:
+        """Return the observation, given the result of :meth:`fitting`."""
+        view = self.view
+        place = np.empty(len(view.jobs), np.int64)
+        place[self._ranked] = np.arange(len(self._ranked))
+        rank = place[fit]
         scale_s, cluster = self._cluster_values()
-        jobs = np.zeros((len(view.jobs), len(JOB_FEATURES)))
-        allowed = np.zeros(len(view.jobs) + 1, bool)
-        allowed[-1] = view.is_running.any()
-        ranked = self._ranked()
-        for i, j in enumerate(ranked):
-            if view.gpus[j] <= len(self.pool(j).idle):
-                allowed[j] = True
-                jobs[j] = self._job_values(j, i / len(ranked), scale_s)
-        return Observed(jobs, cluster, allowed, ranked)
-
-    def rule_action(self, candidates: Mask, ranked: list[int]) -> int:
-        """Return the candidate that the rule starts next, or the number of jobs if it waits."""
-        for j in ranked:
-            if candidates[j] and not self.waits(j):
-                return j
-        return len(self.view.jobs)
-
-    def waits(self, j: int) -> bool:
-        """Return whether a job is expected to end earlier on devices that jobs will release."""
-        here_s = self.here_s(j)
-        limit_s = here_s * self._patience
-        for delay_s, later_s in self._later_s(j):
-            if delay_s >= limit_s:
-                return False
-            if later_s < limit_s:
-                return True
-        return False
-
-    def here_s(self, j: int) -> float:
-        """Return the expected completion of a job on the safest idle devices."""
-        here_s = self._completion_s(j, float(self.pool(j).here[self.view.gpus[j]]))
-        return max(LEAST_S, here_s)
-
-    def best_later_s(self, j: int) -> float:
-        """Return the earliest expected completion on devices that jobs will release."""
-        return min((later_s for _, later_s in self._later_s(j)), default=math.inf)
-
-    def _later_s(self, j: int) -> Iterator[tuple[float, float]]:
-        """Yield the time of each release, and the expected completion if the job starts then."""
-        n = self.view.gpus[j]
-        for delay_s, totals in self.pool(j).releases:
-            rate = float(totals[min(n, len(totals) - 1)])
-            yield delay_s, delay_s + self._completion_s(j, rate)
-
-    def _completion_s(self, j: int, rate_per_s: float) -> float:
-        view = self.view
-        return expected_completion_s(
-            view.remaining_s(j), rate_per_s, float(view.interval_s[j]), float(view.cost_s[j]),
-            float(view.restart_s[j]), view.repair_s,
+        expected = self._expected(fit)
+        return Observed(
+            fit, rank, self._job_values(fit, rank, scale_s, expected), cluster,
+            bool(view.is_running.any()), expected.rates_per_s, expected.here_s, expected.later_s,
         )  # fmt: skip
 
-    def _ranked(self) -> list[int]:
-        """Return the pending jobs in the order of the rule."""
-        view = self.view
-        pending = np.flatnonzero(~view.is_running).tolist()
-        sizes = [-view.remaining_s(j) * float(view.gpus[j]) ** self._exponent for j in pending]
-        return [pending[i] for i in np.argsort(np.array(sizes), kind="stable").tolist()]
+    def rule_action(self, observed: Observed, rows: Int64s) -> int:
+        """Return the row that the rule starts next, or the number of rows if it waits.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (R,)
+            Rows of the observation to choose from; the result is a position among them.
+        """
+        starts = np.flatnonzero(~(observed.later_s[rows] < observed.here_s[rows] * self._patience))
+        if not len(starts):
+            return len(rows)
+        return int(starts[observed.rank[rows[starts]].argmin()])
+
+    def _expected(self, fit: Int64s) -> _Expected:
+        """Return the failure rates and expected completions of jobs that fit."""
+        found = _Expected(*np.empty((4, len(fit))))
+        mask_of = self.view.mask_of[fit]
+        for number, pool in enumerate(self._pools):
+            members = np.flatnonzero(mask_of == number)
+            if len(members):
+                for values, part in zip(found, self._in_pool(fit[members], pool), strict=True):
+                    values[members] = part
+        return found
+
+    def _in_pool(self, jobs: Int64s, pool: Pool) -> _Expected:
+        """Return the failure rates and expected completions of jobs that use one pool."""
+        view, gpus = self.view, self.view.gpus[jobs]
+        largest = int(gpus.max())
+        here, least = pool.idle_rates(largest)[gpus], pool.least_rates(largest)[gpus]
+        delays_s, later = pool.releases(largest)
+        rates = np.concatenate([here[:, None], least[:, None], later.T[gpus]], axis=1)
+        done_s = expected_completions_s(
+            self._left_s[jobs], rates, view.interval_s[jobs], view.cost_s[jobs],
+            view.restart_s[jobs], view.repair_s,
+        )  # fmt: skip
+        later_s = (done_s[:, 2:] + delays_s).min(axis=1, initial=math.inf)
+        here_s, least_s = np.maximum(LEAST_S, done_s[:, :2]).T
+        return _Expected(here, here_s, least_s, later_s)
 
     def _cluster_values(self) -> tuple[float, Array]:
         """Return the scale of times, in seconds, and the features of the cluster."""
         view, devices = self.view, len(self.view.holder)
-        left_s = np.where(
-            view.is_running, view.end_s - view.now_s, (1.0 - view.saved) * view.runtime_s
-        )
+        left_s = np.where(view.is_running, view.end_s - view.now_s, self._left_s)
         area_s = float((view.gpus * left_s / devices).sum())
         scale_s = max(area_s, 1.0, float(left_s.max(initial=1.0)))
         next_s = float(left_s[view.is_running].min(initial=math.inf))
-        idle = view.safest[view.holder[view.safest] == IDLE]
+        is_idle = view.holder == IDLE
+        idle = int(np.count_nonzero(is_idle))
         rate = float((view.rates_per_s / devices).sum())
-        idle_rate = float(view.rates_per_s[idle].sum()) / max(1, len(idle))
+        idle_rate = float(view.rates_per_s[is_idle].sum()) / max(1, idle)
         return scale_s, np.array(
             [
-                len(idle) / devices,
+                idle / devices,
                 np.count_nonzero(view.holder == DOWN) / devices,
-                np.count_nonzero(~view.is_running) / len(view.jobs),
+                len(self._ranked) / len(view.jobs),
                 math.log(max(area_s, 1.0) / scale_s),
                 min(next_s, scale_s) / scale_s,
                 math.log(rate * scale_s + 1e-6) / 5,
@@ -202,38 +181,25 @@ class Observer:
             ]
         )
 
-    def _job_values(self, j: int, rank: float, scale_s: float) -> list[float]:
-        """Return the features of a job that can start."""
-        view, pool, devices = self.view, self.pool(j), len(self.view.holder)
-        n = int(view.gpus[j])
-        left_s = max(1.0, view.remaining_s(j))
-        here_s = self.here_s(j)
-        least = float(pool.least[min(n, len(pool.least) - 1)])
-        least_s = max(LEAST_S, self._completion_s(j, least))
-        return [
-            math.log(left_s / scale_s),
-            n / devices,
-            math.log(n * left_s / (devices * scale_s)) / 3,
-            min(3.0, float(pool.here[n]) * min(left_s, float(view.interval_s[j]))),
-            min(3.0, math.log(here_s / left_s)),
-            min(3.0, math.log(least_s / left_s)),
-            math.log(self._wait_gain(j, here_s)),
-            rank,
-            1.0 if view.saved[j] > 0 else 0.0,
-            (len(pool.idle) - n) / devices,
-        ]
-
-    def _wait_gain(self, j: int, here_s: float) -> float:
-        """Return the best expected completion if a job waits over that if it starts."""
-        best = MOST_GAIN
-        for delay_s, later_s in self._later_s(j):
-            if delay_s >= here_s * best:
-                break
-            best = min(best, later_s / here_s)
-        return max(best, LEAST_GAIN)
-
-
-def _totals(rates_per_s: Array) -> Array:
-    """Return the sums of the first 0, 1, ... rates."""
-    found: Array = np.concatenate([[0.0], np.cumsum(rates_per_s)])
-    return found
+    def _job_values(self, fit: Int64s, rank: Int64s, scale_s: float, expected: _Expected) -> Array:
+        """Return the features of the jobs that can start."""
+        view, devices = self.view, len(self.view.holder)
+        gpus, left_s = view.gpus[fit], np.maximum(1.0, self._left_s[fit])
+        idle = np.array([len(pool.idle) for pool in self._pools])[view.mask_of[fit]]
+        here_s = expected.here_s
+        gain = np.clip(expected.later_s / here_s, LEAST_GAIN, MOST_GAIN)
+        found = np.empty((len(fit), len(JOB_FEATURES)))
+        found[:, 0] = left_s / scale_s
+        found[:, 1] = gpus / devices
+        found[:, 2] = gpus * left_s / (devices * scale_s)
+        found[:, 3] = expected.rates_per_s * np.minimum(left_s, view.interval_s[fit])
+        found[:, 4] = here_s / left_s
+        found[:, 5] = expected.least_s / left_s
+        found[:, 6] = gain
+        found[:, _LOGS] = np.log(found[:, _LOGS])
+        found[:, 2] /= 3
+        np.minimum(found[:, _BOUNDED], 3.0, out=found[:, _BOUNDED])
+        found[:, 7] = rank / len(self._ranked)
+        found[:, 8] = view.saved[fit] > 0
+        found[:, 9] = (idle - gpus) / devices
+        return found

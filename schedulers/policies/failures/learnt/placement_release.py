@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from presage.schedulers.policies.failures.learnt.placement_features import (
 )
 
 KIND = "placement"  # field `kind` of the manifest
-FORMAT = 1
+FORMAT = 2
 MANIFEST, MODEL_FILE = "release.json", "placement.onnx"
 OUTPUT = "logits"
 _VERSION = 1  # of the formulas of the features; raise it if a formula changes
@@ -33,26 +34,30 @@ _MAX_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SizeDomain:
-    """Cluster and queue sizes in the training.
+    """Cluster and queue sizes on which the release was compared with every heuristic.
 
     Attributes
     ----------
     fewest_gpus, most_gpus : int
         Number of devices of a cluster.
-    most_jobs : int
-        Number of pending and running jobs.
+    most_jobs_per_gpu : float
+        Number of pending and running jobs over that of devices.
     """
 
     fewest_gpus: int
     most_gpus: int
-    most_jobs: int
+    most_jobs_per_gpu: float
 
     def problem(self, gpus: int, jobs: int) -> str:
         """Return why sizes are out of the domain; "" if they are within it."""
         if not self.fewest_gpus <= gpus <= self.most_gpus:
             return f"{gpus} devices are out of its domain of {self.fewest_gpus} to {self.most_gpus}"
-        if jobs > self.most_jobs:
-            return f"{jobs} jobs are out of its domain of at most {self.most_jobs}"
+        most = self.most_jobs_per_gpu * gpus
+        if jobs > most:
+            return (
+                f"{jobs} jobs are out of its domain of at most {most:g}, "
+                f"{self.most_jobs_per_gpu:g} for each device"
+            )
         return ""
 
 
@@ -98,6 +103,7 @@ class PlacementRelease:
         return (self.folder / MODEL_FILE).read_bytes()
 
 
+@cache
 def placement_schema_hash() -> str:
     """Return the digest of the features of this version."""
     content = json.dumps([_VERSION, JOB_FEATURES, CLUSTER_FEATURES])
@@ -180,7 +186,9 @@ def _parse(folder: Path, content: Mapping[str, Any]) -> PlacementRelease:
         folder=folder,
         release_id=str(content["release_id"]),
         schema_hash=str(content["schema_hash"]),
-        domain=SizeDomain(*(int(domain[name]) for name in SizeDomain.__slots__)),
+        domain=SizeDomain(
+            int(domain["fewest_gpus"]), int(domain["most_gpus"]), float(domain["most_jobs_per_gpu"])
+        ),
         exponent=numbers[0],
         patience=numbers[1],
         sets_interval=bool(rule["sets_interval"]),

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
-from presage.schedulers.core.job import Job
+from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.failures.completion import daly_interval_s
@@ -44,10 +43,14 @@ class PlacementView:
         Position of the job on each device; ``IDLE``; or ``DOWN`` if it cannot be used.
     safest : ndarray of int, shape (N,)
         Devices by rising failure rate.
-    allowed : sequence of Mask
-        Devices whose kind each job accepts, of shape (N,).
+    masks : sequence of Mask
+        Sets of devices of the same kinds, each of shape (N,).
+    mask_of : ndarray of int, shape (J,)
+        Position of the set of devices that each job accepts.
     now_s, repair_s : float
         Present time, and the expected time to repair.
+    others : sequence of Job
+        Pending jobs without forecasts.
     """
 
     jobs: Sequence[Job]
@@ -62,9 +65,11 @@ class PlacementView:
     rates_per_s: Array
     holder: Int64s
     safest: Int64s
-    allowed: Sequence[Mask]
+    masks: Sequence[Mask]
+    mask_of: Int64s
     now_s: float
     repair_s: float
+    others: Sequence[Job] = ()
 
     def remaining_s(self, j: int) -> float:
         """Return the run time that a pending job has left from its last checkpoint on."""
@@ -88,7 +93,7 @@ def read_view(
     *,
     sets_interval: bool = False,
 ) -> PlacementView:
-    """Return the view of a state; pending jobs without a forecast are omitted.
+    """Return the view of a state.
 
     Parameters
     ----------
@@ -101,67 +106,115 @@ def read_view(
     sets_interval : bool
         Whether running jobs have the best checkpoint interval for their devices.
     """
-    pending = [job for job in state.pending if forecasts.runtime_s(job) < math.inf]
-    running = [(state.job(job_id), status) for job_id, status in state.running.items()]
-    jobs = [*pending, *(job for job, _ in running)]
-    count, columns = len(jobs), state.cluster.columns
-    holder = np.where(usable, IDLE, DOWN)
-    end_s = np.full(count, math.inf)
-    for j, (job, status) in enumerate(running, start=len(pending)):
-        devices = np.array([one.device for one in status.allocations])
-        holder[devices] = j
-        interval_s = used_interval_s(job, devices, rates_per_s, sets_interval=sets_interval)
-        end_s[j] = release_s(job, status, interval_s, state, forecasts)
+    pending: list[Job] = []
+    others: list[Job] = []
+    runtime_s: list[float] = []
+    for job in state.pending:
+        predicted_s = forecasts.runtime_s(job)
+        if predicted_s < math.inf:
+            pending.append(job)
+            runtime_s.append(predicted_s)
+        else:
+            others.append(job)
+    statuses = state.running
+    running = [*map(state.job, statuses)]
+    jobs = pending + running
+    runtime_s += map(forecasts.runtime_s, running)
     costs = [job.checkpointing for job in jobs]
-    everywhere = np.ones(len(rates_per_s), bool)
-    return PlacementView(
+    masks, mask_of = _masks(jobs, state)
+    view = PlacementView(
         jobs=jobs,
         gpus=np.array([gang_size(job, state.cluster) for job in jobs], np.int64),
-        runtime_s=np.array([forecasts.runtime_s(job) for job in jobs]),
+        runtime_s=np.array(runtime_s),
         interval_s=np.array([one.interval_s for one in costs]),
         cost_s=np.array([one.cost_s for one in costs]),
         restart_s=np.array([one.restart_s for one in costs]),
         saved=np.array([state.progress(job.job_id) for job in jobs]),
-        is_running=np.arange(count) >= len(pending),
-        end_s=end_s,
+        is_running=np.arange(len(jobs)) >= len(pending),
+        end_s=np.full(len(jobs), math.inf),
         rates_per_s=rates_per_s,
-        holder=holder,
+        holder=np.where(usable, IDLE, DOWN),
         safest=np.argsort(rates_per_s, kind="stable"),
-        allowed=[columns.has_kind(job.kinds) if job.kinds else everywhere for job in jobs],
+        masks=masks,
+        mask_of=mask_of,
         now_s=state.now_s,
         repair_s=repair_s,
+        others=others,
     )
+    if statuses:
+        _add_running(view, list(statuses.values()), state, forecasts, sets_interval=sets_interval)
+    return view
 
 
-def used_interval_s(
-    job: Job, devices: Devices, rates_per_s: Array, *, sets_interval: bool
-) -> float:
-    """Return the time between checkpoints of a job on devices; infinite without checkpoints."""
-    costs = job.checkpointing
-    if not sets_interval or costs.interval_s == math.inf:
-        return costs.interval_s
-    return daly_interval_s(sum(rates_per_s[devices].tolist()), costs.cost_s)
+def _masks(jobs: Sequence[Job], state: State) -> tuple[list[Mask], Int64s]:
+    """Return the sets of devices that jobs accept, and the position of the set of each job."""
+    numbers: dict[tuple[str, ...], int] = {}
+    mask_of = [numbers.setdefault(job.kinds, len(numbers)) for job in jobs]
+    columns = state.cluster.columns
+    masks = [
+        columns.has_kind(kinds) if kinds else np.ones(len(columns.node), bool) for kinds in numbers
+    ]
+    return masks, np.array(mask_of, np.int64)
 
 
-def release_s(
-    job: Job, status: JobStatus, interval_s: float, state: State, forecasts: Forecasts
-) -> float:
-    """Return when a running job is predicted to release its devices, if none of them fails.
+def _add_running(
+    view: PlacementView,
+    statuses: Sequence[JobStatus],
+    state: State,
+    forecasts: Forecasts,
+    *,
+    sets_interval: bool,
+) -> None:
+    """Enter the devices of running jobs, and when these are predicted to release them.
 
     A job that continues from a checkpoint first restarts; a job that begins again does not.
     """
-    runtime_s = _runtime_s(job, status.allocations, state, forecasts)
-    costs = job.checkpointing
-    left_s = (1.0 - state.progress(job.job_id)) * runtime_s * (1 + costs.cost_s / interval_s)
-    continues = status.starts > 1 and state.unsaved_s(job.job_id) < math.inf
-    begins_s = status.since_s + (costs.restart_s if continues else 0.0)
-    return max(state.now_s, begins_s) + left_s
+    first = len(view.jobs) - len(statuses)
+    jobs = view.jobs[first:]
+    devices = np.array([one.device for status in statuses for one in status.allocations])
+    owner = np.repeat(np.arange(len(jobs)), [len(status.allocations) for status in statuses])
+    view.holder[devices] = first + owner
+    rates = np.bincount(owner, view.rates_per_s[devices], len(jobs)).tolist()
+    interval_s = np.array(
+        [
+            used_interval_s(job.checkpointing, rate, sets_interval=sets_interval)
+            for job, rate in zip(jobs, rates, strict=True)
+        ]
+    )
+    continues = [
+        status.starts > 1 and state.unsaved_s(job.job_id) < math.inf
+        for job, status in zip(jobs, statuses, strict=True)
+    ]
+    runtime_s = _runtimes_s(jobs, statuses, state, forecasts)
+    left_s = (1.0 - view.saved[first:]) * runtime_s * (1 + view.cost_s[first:] / interval_s)
+    since_s = np.array([status.since_s for status in statuses])
+    begins_s = since_s + np.where(continues, view.restart_s[first:], 0.0)
+    view.end_s[first:] = np.maximum(view.now_s, begins_s) + left_s
 
 
-def _runtime_s(
-    job: Job, allocations: Sequence[Allocation], state: State, forecasts: Forecasts
-) -> float:
-    """Return the run time on the slowest of the devices, in proportion to their number."""
-    kinds = {state.cluster.kind_of(one.device) for one in allocations}
-    longest_s = max(forecasts.prediction(job, kind).runtime_s for kind in kinds)
-    return longest_s * job.gpus / len(allocations)
+def used_interval_s(costs: Checkpointing, rate_per_s: float, *, sets_interval: bool) -> float:
+    """Return the time between checkpoints of a job at a failure rate; infinite without any."""
+    if not sets_interval or costs.interval_s == math.inf:
+        return costs.interval_s
+    return daly_interval_s(rate_per_s, costs.cost_s)
+
+
+def _runtimes_s(
+    jobs: Sequence[Job], statuses: Sequence[JobStatus], state: State, forecasts: Forecasts
+) -> Array:
+    """Return the run time of each job on the slowest of its devices, by their number."""
+    cluster, kinds = state.cluster, state.cluster.columns.kinds
+    if len(kinds) == 1:
+        longest_s = [forecasts.prediction(job, kinds[0]).runtime_s for job in jobs]
+    else:
+        longest_s = [
+            max(
+                forecasts.prediction(job, kind).runtime_s
+                for kind in {cluster.kind_of(one.device) for one in status.allocations}
+            )
+            for job, status in zip(jobs, statuses, strict=True)
+        ]
+    gpus = np.array([job.gpus for job in jobs])
+    devices = np.array([len(status.allocations) for status in statuses])
+    found: Array = np.array(longest_s) * gpus / devices
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from presage.system.text.terminal import Name, Table, print_table, say
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SHIPPED = "mlp"  # key of the release itself among the baselines in its metrics
 # Fields of a manifest that say what a release was made of, in the order of `diff`.
 INGREDIENTS = ("data_digest", "schema_hash", "feature_set", "levels", "trained_devices", "versions")
+PLACEMENT_INGREDIENTS = ("data_digest", "schema_hash", "domain", "rule", "training", "versions")
 
 Figures = dict[tuple[str, str, str], float]
 
@@ -32,6 +33,14 @@ def figures(manifest: Mapping[str, Any]) -> Figures:
         for predictor, splits in manifest["metrics"].items()
         for split, models in splits.items()
         for metric, value in models.get(SHIPPED, {}).items()
+    }
+
+
+def placement_figures(manifest: Mapping[str, Any]) -> Figures:
+    """Return the makespans of a placement release over those of each heuristic."""
+    return {
+        ("placement", "unseen clusters", f"makespan over {name}"): float(one["ratio"])
+        for name, one in manifest["metrics"].items()
     }
 
 
@@ -56,10 +65,10 @@ def better(metric: str, a: float | None, b: float | None) -> str:
 
 
 def ingredients(
-    left: Mapping[str, Any], right: Mapping[str, Any]
+    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = INGREDIENTS
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield the fields that say what each of two releases was made of."""
-    for name in INGREDIENTS:
+    for name in names:
         x, y = left.get(name), right.get(name)
         if isinstance(x, Mapping) and isinstance(y, Mapping):
             for key in sorted({*x, *y}):
@@ -121,7 +130,7 @@ def print_placement_release(release: RegisteredRelease, manifest: Mapping[str, A
         "git commit": release.git_commit or "unknown",
         "ONNX sha256": ", ".join(manifest["files"].values()),
         "domain": f"{domain['fewest_gpus']} to {domain['most_gpus']} GPUs, at most "
-        f"{domain['most_jobs']} jobs",
+        f"{domain['most_jobs_per_gpu']:g} jobs for each GPU",
         "seed": str(manifest["training"]["seed"]),
     }
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -132,6 +141,19 @@ def print_placement_release(release: RegisteredRelease, manifest: Mapping[str, A
     for name, one in manifest["metrics"].items():
         ratios.add_row(name, *(f"{one[key]:.4f}" for key in ("ratio", "low", "high")))
     print_table(ratios)
+
+
+def print_makespans(
+    figures: Mapping[str, Mapping[str, float]], verdicts: Mapping[str, str]
+) -> None:
+    """Print the makespans of a placement release over those of others, with the verdicts."""
+    if not figures:
+        return
+    table = Table("compared with", "makespan over its own", "low", "high", "verdict")
+    for name, one in figures.items():
+        cells = (f"{one[key]:.4f}" for key in ("ratio", "low", "high"))
+        table.add_row(name, *cells, verdicts[name].removesuffix(" with").removesuffix(" than"))
+    print_table(table)
 
 
 def _metrics_table(figures: Figures) -> Table:

@@ -16,6 +16,7 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.policies.failures.completion import (
     daly_interval_s,
     expected_completion_s,
+    expected_completions_s,
 )
 from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.hazards import FixedHazards, clean_rates
@@ -111,6 +112,28 @@ def test_the_expected_completion_grows_with_the_rate_and_is_at_least_the_work(wo
         low = expected_completion_s(work_s, rate, *costs, 3600.0)
         assert low >= work_s * (1 - 1e-9)
         assert expected_completion_s(work_s, rate * more, *costs, 3600.0) >= low * (1 - 1e-9)
+
+
+def test_expected_completions_of_arrays_are_those_of_each_job_and_rate():
+    rng = np.random.default_rng(3)
+    jobs = 40
+    work_s = rng.lognormal(9, 3, jobs) * (rng.random(jobs) > 0.1)
+    interval_s = np.where(rng.random(jobs) < 0.4, math.inf, rng.lognormal(8, 2, jobs))
+    cost_s, restart_s = rng.uniform(0, 600, (2, jobs))
+    for drawn in (rng.lognormal(-12, 3, (jobs, 7)), np.zeros((jobs, 2)), np.empty((jobs, 0))):
+        rates = drawn * (rng.random(drawn.shape) > 0.1)
+        found = expected_completions_s(work_s, rates, interval_s, cost_s, restart_s, 3600.0)
+        expected = [
+            [
+                expected_completion_s(*one, 3600.0)
+                for one in zip(
+                    [work_s[j]] * rates.shape[1], rates[j], [interval_s[j]] * rates.shape[1],
+                    [cost_s[j]] * rates.shape[1], [restart_s[j]] * rates.shape[1], strict=True,
+                )
+            ]
+            for j in range(jobs)
+        ]  # fmt: skip
+        assert found == pytest.approx(np.array(expected).reshape(found.shape), rel=1e-12)
 
 
 def test_the_expected_completion_without_checkpoints_is_that_of_many_draws():

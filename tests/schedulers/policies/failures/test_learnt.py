@@ -63,7 +63,7 @@ def reasons(simulation, job_id):
     ("changed", "why"),
     [
         ({"schema_hash": "0" * 12}, "its features are of schema 000000000000"),
-        ({"domain": {"fewest_gpus": 8, "most_gpus": 32, "most_jobs": 90}},
+        ({"domain": {"fewest_gpus": 8, "most_gpus": 32, "most_jobs_per_gpu": 3}},
          "4 devices are out of its domain of 8 to 32"),
     ],
 )  # fmt: skip
@@ -78,7 +78,7 @@ def test_another_schema_or_size_falls_back_to_expected_with_a_reason(
 
 
 def test_too_many_jobs_fall_back_only_as_long_as_they_are_too_many(release, tmp_path):
-    domain = {"fewest_gpus": 1, "most_gpus": 8, "most_jobs": 6}
+    domain = {"fewest_gpus": 1, "most_gpus": 8, "most_jobs_per_gpu": 1.5}
     found = learnt(changed_release(release, tmp_path, domain=domain))
     assert "jobs are out of its domain of at most 6" in found.policy.warning
     assert any("started it before" in one for i in range(12) for one in reasons(found, f"{i}"))
@@ -192,7 +192,7 @@ def test_a_changed_file_is_rejected(release, tmp_path):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("{}", "not a placement release of format 1"),
+        ("{}", "not a placement release of format 2"),
         ("[]", "not a JSON object"),
         ("{", "not JSON"),
         ('{"kind": "placement"}', "not a placement release"),

@@ -18,7 +18,7 @@ from presage.system.text.terminal import say
 if TYPE_CHECKING:
     from presage.models.registry.registered_release import RegisteredRelease
     from presage.models.registry.registry import Registry
-    from presage.models.release.release import Release
+    from presage.models.registry.release_kind import ReleaseKind
 
 Ref = Annotated[
     str,
@@ -27,14 +27,11 @@ Ref = Annotated[
         help="A release: champion, challenger, previous, a version, or the start of a release id.",
     ),
 ]
-RefOrFolder = Annotated[
-    str,
-    typer.Argument(
-        metavar="REF|DIR",
-        help="A release: champion, challenger, previous, a version, the start of a release id, or "
-        "a release folder.",
-    ),
-]
+RELEASE_OR_FOLDER = (
+    "A release: champion, challenger, previous, a version, the start of a release id, or a release "
+    "folder."
+)
+RefOrFolder = Annotated[str, typer.Argument(metavar="REF|DIR", help=RELEASE_OR_FOLDER)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +70,41 @@ def open_registry(uri: str, model: ReleaseModel = ReleaseModel.PREDICTORS) -> Re
     from presage.models.registry.registry import Registry
     from presage.models.registry.uri import configured_uri
 
+    return Registry(uri or configured_uri(), release_kind(model))
+
+
+def release_kind(model: ReleaseModel) -> ReleaseKind:
+    """Return a kind of releases."""
     if model is ReleaseModel.PREDICTORS:
-        return Registry(uri or configured_uri())
+        from presage.models.registry.release_kind import PREDICTORS
+
+        return PREDICTORS
     from presage.placement.stage.release_kind import PLACEMENT
 
-    return Registry(uri or configured_uri(), PLACEMENT)
+    return PLACEMENT
+
+
+def load_folder(folder: Path, model: ReleaseModel = ReleaseModel.PREDICTORS) -> Any:
+    """Return the release in a folder, of a kind.
+
+    Raises
+    ------
+    ReleaseError
+        The folder is no release of this kind, or is corrupt.
+    """
+    return release_kind(model).load(folder)
 
 
 @contextmanager
-def loaded_release(ref: str, uri: str) -> Iterator[Release]:
+def loaded_release(
+    ref: str, uri: str, model: ReleaseModel = ReleaseModel.PREDICTORS
+) -> Iterator[Any]:
     """Yield a release, by its folder or by its name in the registry."""
-    from presage.models.release.release import load_release
-
     with TemporaryDirectory() as folder:
         if is_folder(ref):
-            yield load_release(Path(ref))
+            yield load_folder(Path(ref), model)
         else:
-            registry = open_registry(uri)
+            registry = open_registry(uri, model)
             version = registry.resolve(ref).version
             yield registry.download(version, Path(folder) / "release")
 

@@ -10,25 +10,36 @@ import typer
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
-from presage.cli.training.models.options import facts_of, open_registry
+from presage.cli.training.models.options import (
+    Model,
+    ReleaseModel,
+    facts_of,
+    load_folder,
+    open_registry,
+)
 from presage.cli.training.options import RegistryUri
 from presage.system.text.terminal import say
 
 
-@command(examples="presage models register data/release --registry http://mlflow:5000")
+@command(
+    examples="""
+    presage models register data/release --registry http://mlflow:5000
+    presage models register data/placement --model placement
+    """
+)
 def register(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release folder.")],
     registry: RegistryUri = "",
+    model: Model = ReleaseModel.PREDICTORS,
     as_json: Json = False,
 ) -> None:
     """Register a release folder, or repair the files of a registered release.
 
     The release is neither evaluated nor promoted. `dvc repro` registers the releases it makes.
     """
-    from presage.models.release.release import load_release
     from presage.pipelines.stages.origin import read_origin
 
-    opened, release = open_registry(registry), load_release(folder)
+    opened, release = open_registry(registry, model), load_folder(folder, model)
     version = opened.register(release, release.manifest["metrics"], lambda: read_origin(folder))
     if as_json:
         print_json(facts_of(opened.resolve(version)), sort_keys=True)
