@@ -306,10 +306,18 @@ class Ledger:
         over = [job_id for job_id, held in self._reserved.items() if held.until_s <= now_s]
         return [self._transition(self._jobs[job_id], Phase.PENDING, now_s, ()) for job_id in over]
 
-    def fail(self, node: int, now_s: float, device: int | None = None) -> list[Change]:
+    def fail(
+        self, node: int, now_s: float, device: int | None = None, *, is_outage: bool = True
+    ) -> list[Change]:
         """Mark a node, or one of its devices, as down: jobs there return to the queue.
 
         A running elastic job continues on its other devices if they are enough for it.
+
+        Parameters
+        ----------
+        is_outage : bool
+            Whether to add an outage to the history. It has none for a device that is down for
+            maintenance, and the live controller's history has the outages already.
         """
         if device is None:
             if node in self._down:
@@ -319,14 +327,14 @@ class Ledger:
             if device in self._failed:
                 return []
             lost = [] if node in self._down else [device]
-        changes = self._withdraw(lost, now_s)
+        changes = self._withdraw(lost, now_s, is_outage=is_outage)
         if device is None:
             self._down.add(node)
         else:
             self._failed.add(device)
         return changes
 
-    def _withdraw(self, devices: Sequence[int], now_s: float) -> list[Change]:
+    def _withdraw(self, devices: Sequence[int], now_s: float, *, is_outage: bool) -> list[Change]:
         """Withdraw the capacity of devices and of the jobs on them."""
         hit = dict.fromkeys(job_id for device in devices for job_id in self._jobs_on[device])
         changes = [
@@ -337,7 +345,7 @@ class Ledger:
         ]
         self.idle.take(devices)
         self.capacity.take(self.cluster.full_allocations[device] for device in devices)
-        for device in devices:
+        for device in devices if is_outage else ():
             self.outages.record_failure(self.device_ids[device], now_s)
         return changes
 

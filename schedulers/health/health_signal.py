@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """Effect on scheduling: note it, avoid the device, or treat it as failed."""
+    """Effect on scheduling: note it, avoid the device, treat it as failed, or as repaired."""
 
     NOTICE = "notice"
     DEGRADED = "degraded"
     FAILED = "failed"
+    HEALTHY = "healthy"  # an earlier failure, by the same source, is over
 
 
 class HealthSignal(NamedTuple):

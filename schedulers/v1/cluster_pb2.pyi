@@ -232,18 +232,20 @@ class ListRequest(_message.Message):
     def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids")
+    __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
     FREE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     kind: str
     memory_bytes: int
     free_compute_milli: int
     free_memory_bytes: int
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    reason: str
+    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
     __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason")
@@ -468,7 +470,7 @@ class Task(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., reason: _Optional[str] = ..., done_estimated: _Optional[bool] = ..., remaining_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "commands_version", "problem", "cluster_id", "supports_chunks")
+    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "commands_version", "problem", "cluster_id", "supports_chunks", "signals", "signals_id")
     NODE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -478,6 +480,8 @@ class NodeReport(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_ID_FIELD_NUMBER: _ClassVar[int]
     node: str
     agent_id: str
     number: int
@@ -487,7 +491,23 @@ class NodeReport(_message.Message):
     problem: str
     cluster_id: str
     supports_chunks: bool
-    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ...) -> None: ...
+    signals: _containers.RepeatedCompositeFieldContainer[HealthSignal]
+    signals_id: str
+    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ..., signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ..., signals_id: _Optional[str] = ...) -> None: ...
+
+class HealthSignal(_message.Message):
+    __slots__ = ("number", "device", "source", "severity", "reason")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    device: int
+    source: str
+    severity: str
+    reason: str
+    def __init__(self, number: _Optional[int] = ..., device: _Optional[int] = ..., source: _Optional[str] = ..., severity: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TaskCommand(_message.Message):
     __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as", "worker")
@@ -532,7 +552,7 @@ class ElasticWorker(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_job: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class NodeCommands(_message.Message):
-    __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more")
+    __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more", "signals_id", "signals_number", "withdrawn_devices")
     REPORT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +563,9 @@ class NodeCommands(_message.Message):
     LOG_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_DEVICES_FIELD_NUMBER: _ClassVar[int]
     report_number: int
     version: int
     unchanged: bool
@@ -553,7 +576,10 @@ class NodeCommands(_message.Message):
     log_requests: _containers.RepeatedCompositeFieldContainer[LogRequest]
     cluster_id: str
     has_more: bool
-    def __init__(self, report_number: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskCommand, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., log_requests: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., has_more: _Optional[bool] = ...) -> None: ...
+    signals_id: str
+    signals_number: int
+    withdrawn_devices: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, report_number: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskCommand, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., log_requests: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., has_more: _Optional[bool] = ..., signals_id: _Optional[str] = ..., signals_number: _Optional[int] = ..., withdrawn_devices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TaskName(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -113,7 +113,8 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Stops the assignment of jobs to a node, or allows it again; can evict the running jobs.
+        """Stops the assignment of jobs to a node or device, or allows it again; can evict the running
+        jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -21,7 +21,7 @@ class DeviceOutage(NamedTuple):
 
 
 class OutageEvent(NamedTuple):
-    """Begin or end of an outage."""
+    """Begin or end of an outage, or a symptom, which counts as the end of one."""
 
     device_id: str
     at_s: float
@@ -79,6 +79,18 @@ class OutageHistory:
         found[-1] = DeviceOutage(found[-1].from_s, end_s)
         self._ended_s += end_s - self._down_since.pop(device_id)
         self.events.append(OutageEvent(device_id, end_s, True))
+
+    def record_symptom(self, device_id: str, now_s: float) -> None:
+        """Note evidence that a device will fail; no effect on a device that is down.
+
+        It adds as much to the hazard of the device as a repair does, and is neither an outage nor a
+        failure.
+        """
+        if self.is_down(device_id):
+            return
+        found = self._outages.get(device_id)
+        at_s = max(now_s, found[-1].until_s) if found else now_s
+        self.events.append(OutageEvent(device_id, at_s, True))
 
     def down_s(self, now_s: float) -> float:
         """Return the device-seconds of all outages until ``now_s``, the time of the last event."""

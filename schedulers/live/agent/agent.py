@@ -28,6 +28,7 @@ from presage.schedulers.live.agent.controller_forecasts import (
     ReceivedForecasts,
 )
 from presage.schedulers.live.agent.elastic_worker import LeaderFiles
+from presage.schedulers.live.agent.health.health_monitor import HealthMonitor
 from presage.schedulers.live.agent.isolation.task_usage import Meter, make_meter
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Name, NodeTask, Observation, Step
@@ -127,6 +128,7 @@ class Agent:
         self.orders_received = 0
         self.controller_host = ""
         self._leader_files = LeaderFiles()
+        self._health = HealthMonitor(options)
         self.outbox = outbox
         self.logs: asyncio.Queue[pb.LogRequest] = asyncio.Queue()
 
@@ -147,6 +149,8 @@ class Agent:
     async def run(self) -> None:
         """Check the tasks, decide and act, periodically, until cancelled."""
         cleaning = asyncio.create_task(self._clean_up())
+        loop = asyncio.get_running_loop()
+        self._health.watch_driver(lambda: loop.call_soon_threadsafe(self._changed.set))
         try:
             await self._poll()
         finally:
@@ -155,9 +159,9 @@ class Agent:
     async def _poll(self) -> None:
         while True:
             self._woken.clear()
-            before = _significant_state(*self._reported), self._problem
+            before = self._reported_state()
             await asyncio.to_thread(self._step)
-            if (_significant_state(*self._reported), self._problem) != before:
+            if self._reported_state() != before:
                 self._changed.set()
             try:
                 await asyncio.wait_for(self._woken.wait(), POLL_S)
@@ -183,6 +187,7 @@ class Agent:
         self._rejected = None
         if full is not None:
             self._orders = self._lease.count_orders(), full
+            self._health.acknowledge(full.signals_id, full.signals_number)
             self._woken.set()
         # Also from orders that acknowledge no report.
         self._lease_s = (full or orders).lease_s or self._lease_s
@@ -222,6 +227,8 @@ class Agent:
                 commands_version=version,
                 problem=self._stall or self._problem,
                 cluster_id=self._cluster.cluster_id if self._has_tasks else "",
+                signals=self._health.signals(),
+                signals_id=self._health.signals_id,
             )
             try:
                 await asyncio.wait_for(self._changed.wait(), self._report_s)
@@ -279,6 +286,9 @@ class Agent:
         runs = any(task.phase == pb.TASK_RUNNING for task in self._reported[1])
         return min(self.heartbeat_s, RUNNING_REPORT_S) if runs else self.heartbeat_s
 
+    def _reported_state(self) -> tuple[object, ...]:
+        return _significant_state(*self._reported), self._problem, self._health.last_number
+
     @property
     def _has_tasks(self) -> bool:
         return any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
@@ -293,6 +303,7 @@ class Agent:
             for ended in self.core.apply(received[1], boottime_s()):
                 self._remove(ended)
         self._observe()
+        self._health.read_log()  # a device's error is logged before the tasks on it end
         self.core.decide(boottime_s())
         if self._forecasts.failure != self._forecast_failure:
             self._forecast_failure = self._forecasts.failure

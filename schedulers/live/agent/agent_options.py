@@ -27,6 +27,8 @@ class AgentOptions:
         Limits of each job on the node.
     pass_env : tuple of str
         Variables of the agent's environment that its jobs inherit.
+    kernel_log : Path or None
+        Kernel log to read errors of devices from; None for /dev/kmsg if a device has a PCI address.
     """
 
     node: str
@@ -38,3 +40,4 @@ class AgentOptions:
     allow_root_jobs: bool = False
     limits: JobLimits = field(default_factory=JobLimits)
     pass_env: tuple[str, ...] = ()
+    kernel_log: Path | None = None

@@ -108,6 +108,7 @@ class NodeCore:
             if name not in assigned:
                 task.is_assigned = False
                 self._end(task, "the controller does not list it any more", checkpoint=True)
+        self._withdraw(frozenset(orders.withdrawn_devices), now_s)
         removed = []
         for row in orders.forget:
             ended = self.tasks.get((row.job_id, row.attempt))
@@ -115,6 +116,19 @@ class NodeCore:
                 removed.append(ended)
                 self._forget(ended)
         return removed
+
+    def _withdraw(self, devices: frozenset[int], now_s: float) -> None:
+        """Place no tasks on withdrawn devices, and end those that are there."""
+        withdrawn = {one for one in devices if 0 <= one < self.cluster.devices}
+        for task in self.tasks.values():
+            hit = withdrawn.intersection(allocation.device for allocation in task.allocations)
+            if hit:
+                self._end(task, f"device {min(hit)} is withdrawn", checkpoint=True)
+        failed = self.backend.ledger.failed_devices
+        for device in sorted(withdrawn - failed):
+            self.backend.ledger.fail(self.cluster.node_of[device], now_s, device)
+        for device in sorted(failed - withdrawn):
+            self.backend.ledger.repair(self.cluster.node_of[device], now_s, device)
 
     def restore(
         self,

@@ -21,6 +21,8 @@ class Slot:
         Number of the GPU in the order of the PCI bus.
     device_id : str
         UUID of the GPU, by which its history of outages is found; "" if unknown.
+    pci_address : str
+        PCI address such as "0000:3b:00", by which the kernel log names it; "" if unknown.
     """
 
     kind: str
@@ -28,6 +30,7 @@ class Slot:
     cpus: tuple[int, ...] | None = None
     cuda: int | None = None
     device_id: str = field(default="", compare=False)
+    pci_address: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not self.kind or self.memory_bytes < 1:

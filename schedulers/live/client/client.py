@@ -121,7 +121,7 @@ class ClusterClient:
         return found
 
     def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:
-        """Stop scheduling jobs on a node; return the jobs that are still on it."""
+        """Stop scheduling jobs on a node or a device, NODE/NUMBER; return the jobs still on it."""
         response = self._call("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
         return list(response.job_ids)
 

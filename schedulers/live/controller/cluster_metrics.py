@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.replayed_state import Stage
@@ -29,6 +30,9 @@ class ClusterMetrics:
         )
         self._nodes = Gauge(
             "nodes", "Nodes, by whether jobs are assigned to them", ["schedulable"], **add
+        )
+        self._withdrawn = Gauge(
+            "withdrawn_devices", "Devices that get no jobs, on nodes that are not lost", **add
         )
         self._records = Counter("records", "Records of the journal, by type", ["type"], **add)
         self._decisions = Histogram(
@@ -61,6 +65,8 @@ class ClusterMetrics:
             if task.slo_violated
         }
         self._slo_violated.set(len(violated))
+        nodes = [node for node in core.state.nodes.values() if not node.lost]
+        self._withdrawn.set(sum(len(withdrawn_devices(core.state, node)) for node in nodes))
         up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
         self._nodes.labels("true").set(up)
         self._nodes.labels("false").set(len(core.state.nodes) - up)

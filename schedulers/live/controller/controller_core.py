@@ -7,7 +7,7 @@ them to the journal and then applies them. State that only agents know is in ``n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -18,7 +18,21 @@ from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.health.health_signal import Severity
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
+from presage.schedulers.live.controller.devices.signals import (
+    acknowledged_number,
+    excuse_tasks,
+    failed_devices,
+    health_record,
+)
+from presage.schedulers.live.controller.devices.withdrawal import (
+    devices_of,
+    drain_device,
+    find_device,
+    leave_devices,
+    withdrawn_devices,
+)
 from presage.schedulers.live.controller.elastic.elastic_jobs import ElasticJobs
 from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
 from presage.schedulers.live.controller.elastic.members import (
@@ -27,7 +41,9 @@ from presage.schedulers.live.controller.elastic.members import (
     without_node,
 )
 from presage.schedulers.live.controller.journal.records import (
+    DeviceDrained,
     Ended,
+    HealthReported,
     LeaseChanged,
     NodeDrained,
     NodeJoined,
@@ -75,12 +91,15 @@ class ReportedNode:
         Tasks of the report that are current attempts of their jobs.
     ended : list of TaskName
         Ended tasks that are on the controller's disk: the agent may forget them.
+    signals_number : int
+        Health signals of the agent up to this number are acknowledged.
     """
 
     reported_s: float
     report: pb.NodeReport | None = None
     tasks: dict[str, pb.Task] = field(default_factory=dict)
     ended: list[pb.TaskName] = field(default_factory=list)
+    signals_number: int = 0
 
 
 class Core:
@@ -199,15 +218,18 @@ class Core:
     def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
         """Return the records that start or stop draining a node, optionally evicting its jobs.
 
+        A device, as NODE/NUMBER, is always drained with its jobs.
+
         Raises
         ------
         UnknownJobError
-            No node of that name has joined.
+            No node of that name has joined, or it has no such device.
         """
         node = self.state.nodes.get(name)
         if node is None:
-            known = ", ".join(sorted(self.state.nodes)) or "none"
-            raise UnknownJobError(f"there is no node {name!r}; known are: {known}")
+            owner, _ = find_device(self.state, name)
+            tasks = self.nodes[owner.name].tasks
+            return drain_device(self.state, name, tasks, undo=undo, now_s=now_s)
         records: list[Record] = []
         if node.drained == undo:
             records.append(NodeDrained(name, not undo, now_s))
@@ -222,6 +244,18 @@ class Core:
                 and (not job.members or any(member.node == name for member in job.members))
             ]
         return records
+
+    def jobs_at(self, name: str) -> list[str]:
+        """Return the ids of the jobs on a node, or on a device of it, as :meth:`drain` names it."""
+        if name in self.state.nodes:
+            return [job.job_id for job in self._jobs_on(name)]
+        node, device = find_device(self.state, name)
+        tasks = self.nodes[node.name].tasks
+        return [
+            job.job_id
+            for job in self._jobs_on(node.name)
+            if device in devices_of(job, node.name, tasks.get(job.job_id))
+        ]
 
     def job(self, job_id: str) -> LiveJob:
         """Return a job.
@@ -278,12 +312,29 @@ class Core:
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""
         records: list[Record] = []
+        withdrawn: dict[int, str] = {}
         known = self.state.nodes.get(report.node)
         if known is None or known.lost or not _is_unchanged(known, report):
             devices = [[device.kind, device.memory_bytes] for device in report.devices]
             records.append(
                 NodeJoined(report.node, report.agent_id, devices, now_s, _device_ids(report))
             )
+        else:  # its agent repeats its signals until the node has joined
+            signals = health_record(self.state, known, report, now_s)
+            records += [signals] if signals is not None else []
+            failed = failed_devices(self.state, known, signals)
+            withdrawn = withdrawn_devices(self.state, known) | failed
+            report = excuse_tasks(report, failed)
+        return records + self._job_records(report, withdrawn, now_s, now_unix_s)
+
+    def _job_records(
+        self, report: pb.NodeReport, withdrawn: Mapping[int, str], now_s: float, now_unix_s: float
+    ) -> list[Record]:
+        """Return the records of jobs that follow from a report.
+
+        Jobs leave withdrawn devices, unless the report changes them otherwise: the next one counts.
+        """
+        records: list[Record] = []
         tasks = {(task.job_id, task.attempt): task for task in report.tasks}
         for job in self._jobs_on(report.node):
             task = tasks.get((job.job_id, job.attempt))
@@ -301,6 +352,10 @@ class Core:
                     )
                 else:
                     records.append(_requeued(job, reason, 0.0, now_s))
+        changed = {getattr(one, "job_id", "") for one in records if not isinstance(one, Started)}
+        jobs = [job for job in self._jobs_on(report.node) if job.job_id not in changed]
+        current = {job.job_id: tasks.get((job.job_id, job.attempt)) for job in jobs}
+        records += leave_devices(jobs, report.node, withdrawn, current, now_s)
         return records
 
     def note_report(self, report: pb.NodeReport, now_s: float) -> bool:
@@ -309,7 +364,10 @@ class Core:
         That is so if the node was not available, or the allocations of its jobs have changed.
         """
         reported = self.nodes.setdefault(report.node, ReportedNode(now_s))
-        reported.reported_s, reported.report = now_s, report
+        number = acknowledged_number(self.state, report, now_s)
+        if reported.report is not None and reported.report.signals_id == report.signals_id:
+            number = max(number, reported.signals_number)
+        reported.reported_s, reported.report, reported.signals_number = now_s, report, number
         if self._sent.has_sent(report.commands_version):
             self._with_lease.add(report.node)
         reported.tasks, reported.ended = {}, []
@@ -366,12 +424,17 @@ class Core:
     def commands(self, name: str) -> pb.NodeCommands:
         """Return the commands for a node: its complete desired state."""
         reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
+        node = self.state.nodes.get(name)
         content = pb.NodeCommands(
             tasks=[command for job in jobs for command in self._task_commands(job, name)],
             forget=reported.ended if reported is not None else (),
             lease_s=self.lease_s,
             cluster_id=self.state.cluster_id,
+            withdrawn_devices=() if node is None else sorted(withdrawn_devices(self.state, node)),
         )
+        if reported is not None and reported.report is not None:
+            content.signals_id = reported.report.signals_id
+            content.signals_number = reported.signals_number
         return self._sent.update(name, content)
 
     # Decisions ------------------------------------------------------------------------------
@@ -406,7 +469,8 @@ class Core:
             cluster = make_cluster((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
             outages = self.state.outages.history()
-            self._view = SchedulingView(cluster, up, self.policy, forecasts, outages)
+            withdrawn = {node.name: withdrawn_devices(self.state, node) for node in up}
+            self._view = SchedulingView(cluster, up, self.policy, forecasts, outages, withdrawn)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
             self._view.load(self.state, tasks, now_s)
             self._enter_elastic_progress(self._view)
@@ -449,7 +513,9 @@ class Core:
                     # Its report is noted later: until then it must not count as silent.
                     node = self.nodes.setdefault(record.node, ReportedNode(record.time_s))
                     node.reported_s = max(node.reported_s, record.time_s)
-                case NodeLost() | NodeDrained():
+                case NodeLost() | NodeDrained() | DeviceDrained():
+                    self._view = None
+                case HealthReported() if any(row[2] != Severity.NOTICE for row in record.signals):
                     self._view = None
                 case Pruned():
                     for name in record.nodes:

@@ -1,40 +1,44 @@
 """Journalled outages of the devices of a live cluster, by ids that outlast nodes and their names.
 
-They follow from the records ``NodeLost`` and ``NodeJoined``: a lost node is an outage of each of
-its devices, until a node reports the device again under any name. A drained node that is lost is
-under maintenance and has not failed. A device that replaces another one has another id and no
-history.
+They follow from the journal's records: a lost node is an outage of each of its devices, until a
+node reports the device again under any name. A failed device is an outage of this device. A drained
+node that is lost is under maintenance and has not failed. A device that replaces another one has
+another id and no history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from presage.schedulers.core.failures.outage_history import OutageHistory
 
 MAX_OUTAGES = 64  # of a device; older ones have no effect on its hazard
+SYMPTOM_S = 3600.0  # within which the degraded signals of a device are one symptom
 
 
 @dataclass(slots=True)
 class DeviceOutages:
-    """Outages by device id.
+    """Outages and symptoms by device id.
 
     Attributes
     ----------
     spans : dict of str to list of [from_s, until_s]
         In order; ``until_s`` is None while the outage lasts.
+    symptoms : dict of str to list of float
+        Times at which a device was degraded. Each counts as a repair for its hazard.
     """
 
     spans: dict[str, list[list[float | None]]] = field(default_factory=dict)
+    symptoms: dict[str, list[float]] = field(default_factory=dict)
 
     def fail(self, device_ids: Iterable[str], now_s: float) -> list[str]:
         """Begin the outages of devices that are up; return their ids."""
         changed = []
         for device_id in device_ids:
-            found = self.spans.setdefault(device_id, [])
-            if not found or found[-1][1] is not None:
+            if not self.is_down(device_id):
+                found = self.spans.setdefault(device_id, [])
                 found.append([now_s, None])
                 del found[:-MAX_OUTAGES]
                 changed.append(device_id)
@@ -44,30 +48,42 @@ class DeviceOutages:
         """End the outages of devices that are down; return their ids."""
         changed = []
         for device_id in device_ids:
-            found = self.spans.get(device_id)
-            if found and found[-1][1] is None:
-                found[-1][1] = now_s
+            if self.is_down(device_id):
+                self.spans[device_id][-1][1] = now_s
                 changed.append(device_id)
         return changed
 
+    def note_symptom(self, device_id: str, now_s: float) -> list[str]:
+        """Note that a device is degraded; return its id, or nothing if that says nothing new.
+
+        So it is for a device that is down, and within ``SYMPTOM_S`` of the last symptom.
+        """
+        found = self.symptoms.get(device_id, [])
+        if self.is_down(device_id) or (found and now_s - found[-1] < SYMPTOM_S):
+            return []
+        self.symptoms[device_id] = [*found, now_s][-MAX_OUTAGES:]
+        return [device_id]
+
+    def is_down(self, device_id: str) -> bool:
+        """Return whether a device is down."""
+        found = self.spans.get(device_id)
+        return bool(found and found[-1][1] is None)
+
     def history(self) -> OutageHistory:
         """Return the history for policies, in cluster time."""
-        events = sorted(
-            event
-            for device_id, found in self.spans.items()
-            for from_s, until_s in found
-            for event in _events(device_id, from_s, until_s)
-        )
         history = OutageHistory()
-        for at_s, is_repair, device_id in events:
-            record = history.record_repair if is_repair else history.record_failure
-            record(device_id, at_s)
+        record = (history.record_failure, history.record_repair, history.record_symptom)
+        for at_s, kind, device_id in sorted(self._events()):
+            record[kind](device_id, at_s)
         return history
 
-
-def _events(
-    device_id: str, from_s: float | None, until_s: float | None
-) -> Iterable[tuple[float, bool, str]]:
-    yield from_s or 0.0, False, device_id
-    if until_s is not None and until_s < math.inf:
-        yield until_s, True, device_id
+    def _events(self) -> Iterator[tuple[float, int, str]]:
+        """Yield failures (0), repairs (1) and symptoms (2)."""
+        for device_id, found in self.spans.items():
+            for from_s, until_s in found:
+                yield from_s or 0.0, 0, device_id
+                if until_s is not None and until_s < math.inf:
+                    yield until_s, 1, device_id
+        for device_id, times_s in self.symptoms.items():
+            for at_s in times_s:
+                yield at_s, 2, device_id

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 from google.protobuf.json_format import ParseDict
 
+from presage.schedulers.health.health_signal import Severity
 from presage.schedulers.live.controller.device_outages import DeviceOutages
+from presage.schedulers.live.controller.devices.device_health import DeviceHealth
 from presage.schedulers.live.controller.journal.records import (
     ClockSet,
     ClusterCreated,
+    DeviceDrained,
     Ended,
+    HealthReported,
     LeaseChanged,
     MemberEnded,
     NodeDrained,
@@ -48,6 +52,7 @@ class Stage(StrEnum):
 
 
 MAX_SIZES = 200  # changes of size, and workers, that are kept of an elastic job
+_HEALTHY = DeviceHealth()
 FAILURE_MEMORY_S = 3600.0  # after which a failure of a worker does not count any more
 
 
@@ -257,6 +262,8 @@ class LiveNode:
         When it was recorded as lost.
     device_ids : list of str
         Id of the hardware of each device, as in ``NodeJoined``.
+    signals_id, signals_number : str, int
+        Last recorded health signal of its agent, as in ``HealthReported``.
     """
 
     name: str
@@ -266,6 +273,8 @@ class LiveNode:
     lost: bool = False
     lost_s: float = 0.0
     device_ids: list[str] = field(default_factory=list)
+    signals_id: str = ""
+    signals_number: int = 0
 
     @property
     def history_ids(self) -> list[str]:
@@ -305,6 +314,9 @@ class ReplayedState:
         By owner, the number and the bytes of its jobs that have not ended.
     outages : DeviceOutages
         Outages of devices so far.
+    health : dict of str to DeviceHealth
+        Health of devices that had a signal or were withdrawn, by their ids in the history of
+        outages. It follows a device to another node; a device that replaces it is in service.
     changed_keys : set of str
         Keys of the rows that changed since the last :meth:`take_changes`.
     """
@@ -322,6 +334,7 @@ class ReplayedState:
     stages: Counter[Stage] = field(default_factory=Counter)
     unfinished: dict[str, tuple[int, int]] = field(default_factory=dict)
     outages: DeviceOutages = field(default_factory=DeviceOutages)
+    health: dict[str, DeviceHealth] = field(default_factory=dict)
     changed_keys: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
@@ -335,6 +348,10 @@ class ReplayedState:
                 self._prune(record)
             case NodeJoined() | NodeDrained() | NodeLost():
                 self._update_node(record)
+            case HealthReported():
+                self._note_signals(record)
+            case DeviceDrained():
+                self._drain_device(record)
             case ClockSet():
                 self.clock = record
             case ClusterCreated():
@@ -381,14 +398,58 @@ class ReplayedState:
                     record.node, record.agent_id, record.devices, drained,
                     device_ids=record.device_ids,
                 )  # fmt: skip
-                self._note_outages(self.outages.repair(node.history_ids, record.time_s))
+                if known is not None:
+                    node.signals_id, node.signals_number = known.signals_id, known.signals_number
+                up = (one for one in node.history_ids if not self.health_of(one).has_failed)
+                self._note_outages(self.outages.repair(up, record.time_s))
             case NodeDrained():
                 self.nodes[record.node].drained = record.drained
             case NodeLost():
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.time_s
                 if not node.drained:
-                    self._note_outages(self.outages.fail(node.history_ids, record.time_s))
+                    lost = (one for one in node.history_ids if not self.health_of(one).drained)
+                    self._note_outages(self.outages.fail(lost, record.time_s))
+
+    def health_of(self, device_id: str) -> DeviceHealth:
+        """Return the health of a device; must not be changed."""
+        return self.health.get(device_id, _HEALTHY)
+
+    def _note_signals(self, record: HealthReported) -> None:
+        """Take over signals. Those of a node or device under maintenance are no evidence."""
+        node = self.nodes[record.node]
+        node.signals_id, node.signals_number = record.signals_id, record.number
+        for device, source, severity, reason in record.signals:
+            device_id = node.history_ids[device]
+            health = self._changed_health(device_id)
+            health.note(source, severity, reason, record.time_s)
+            if severity == Severity.HEALTHY:
+                self._end_outage(node, device_id, record.time_s)
+            elif severity == Severity.NOTICE or node.drained or health.drained:
+                continue
+            elif severity == Severity.FAILED:
+                self._note_outages(self.outages.fail([device_id], record.time_s))
+            else:
+                self._note_outages(self.outages.note_symptom(device_id, record.time_s))
+
+    def _drain_device(self, record: DeviceDrained) -> None:
+        node = self.nodes[record.node]
+        device_id = node.history_ids[record.device]
+        health = self._changed_health(device_id)
+        if record.drained:
+            health.drain()
+        else:
+            health.restore()
+            self._end_outage(node, device_id, record.time_s)
+
+    def _changed_health(self, device_id: str) -> DeviceHealth:
+        self.changed_keys.add(f"health {device_id}")
+        return self.health.setdefault(device_id, DeviceHealth())
+
+    def _end_outage(self, node: LiveNode, device_id: str, now_s: float) -> None:
+        """End the outage of a device, unless it has failed for another reason."""
+        if not node.lost and not self.health_of(device_id).has_failed:
+            self._note_outages(self.outages.repair([device_id], now_s))
 
     def _note_outages(self, device_ids: Iterable[str]) -> None:
         self.changed_keys.update(f"outages {device_id}" for device_id in device_ids)
@@ -494,7 +555,10 @@ class ReplayedState:
                 return None
             return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
         if kind == "outages":
-            return {"spans": self.outages.spans[name]}
+            spans, symptoms = self.outages.spans.get(name), self.outages.symptoms.get(name)
+            return {"spans": spans or [], "symptoms": symptoms or []}
+        if kind == "health":
+            return asdict(self.health[name])
         found = self.nodes.get(name) if kind == "node" else self.clock
         return None if found is None else asdict(found)
 
@@ -509,12 +573,20 @@ class ReplayedState:
         elif key.startswith("node "):
             self.nodes[row["name"]] = LiveNode(**row)
         elif key.startswith("outages "):
-            self.outages.spans[key.partition(" ")[2]] = [[*one] for one in row["spans"]]
+            self._read_outages(key.partition(" ")[2], row)
+        elif key.startswith("health "):
+            self.health[key.partition(" ")[2]] = DeviceHealth(**row)
         elif key == "clock":
             self.clock = ClockSet(**row)
         elif key == "now":
             for name in _TOTALS:
                 setattr(self, name, row[name])
+
+    def _read_outages(self, device_id: str, row: Mapping[str, Any]) -> None:
+        if row["spans"]:
+            self.outages.spans[device_id] = [[*one] for one in row["spans"]]
+        if symptoms := row.get("symptoms"):  # missing in earlier snapshots
+            self.outages.symptoms[device_id] = [*symptoms]
 
     @classmethod
     def from_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> ReplayedState:
@@ -596,11 +668,11 @@ def _note_size(job: LiveJob, time_s: float, reason: str) -> None:
 def _keys(record: Record) -> list[str]:
     """Return the keys of the snapshot rows that a record changes."""
     match record:
-        case NodeJoined() | NodeDrained() | NodeLost():
+        case NodeJoined() | NodeDrained() | NodeLost() | HealthReported():
             return [f"node {record.node}"]
         case ClockSet():
             return ["clock"]
-        case LeaseChanged() | ClusterCreated():
+        case LeaseChanged() | ClusterCreated() | DeviceDrained():
             return []
         case Pruned():
             jobs = [f"job {job_id}" for job_id in record.job_ids]

@@ -56,6 +56,8 @@ class SchedulingView:
         The nodes, as :func:`presage.schedulers.live.protocol.node_devices.make_cluster` makes them.
     outages : OutageHistory, optional
         Outages of devices so far, which policies read.
+    withdrawn : mapping of str to mapping of int to str, optional
+        By node, why devices get no jobs.
 
     Attributes
     ----------
@@ -70,6 +72,8 @@ class SchedulingView:
         Why no available node can ever run a pending job, by job id.
     node_number : ndarray of shape (devices,)
         Number of the node of each device, in the order of ``nodes``.
+    withdrawn : dict of int to str
+        Why devices get no jobs, by number in the cluster.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class SchedulingView:
         policy: Policy,
         forecasts: Forecasts,
         outages: OutageHistory | None = None,
+        withdrawn: Mapping[str, Mapping[int, str]] | None = None,
     ) -> None:
         nodes = tuple(nodes)
         self.policy, self.forecasts = policy, forecasts
@@ -93,6 +98,13 @@ class SchedulingView:
         self.ledger = make_ledger(
             cluster, policy, forecasts, outages=outages, device_ids=self.device_ids
         )
+        self.withdrawn = {
+            self.device(node, number): reason
+            for node, found in (withdrawn or {}).items()
+            for number, reason in found.items()
+        }
+        for device in self.withdrawn:  # the history has the outages already
+            self.ledger.fail(cluster.node_of[device], 0.0, device, is_outage=False)
         self.progress, self.usage = Progress(), Usage()
         self._new: dict[str, LiveJob] = {}
         self._elastic: set[str] = set()  # running jobs that are at several nodes

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import task_id
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
 from presage.schedulers.live.protocol.wire import read_predictions, write_allocations
@@ -188,13 +189,18 @@ def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
 
 
 def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb.NodeStatus:
-    """Return the status of a node; with ``full`` its reason contains the agent's problem."""
+    """Return the status of a node; with ``full`` reasons contain what its agent reports."""
     node, reported = core.state.nodes[name], core.nodes[name]
+    withdrawn = withdrawn_devices(core.state, node)
     devices = [
         pb.DeviceStatus(
-            kind=kind, memory_bytes=memory, free_compute_milli=1000, free_memory_bytes=memory
+            kind=kind,
+            memory_bytes=memory,
+            free_compute_milli=1000,
+            free_memory_bytes=memory,
+            reason=_reason(withdrawn.get(number, ""), full=full),
         )
-        for kind, memory in node.devices
+        for number, (kind, memory) in enumerate(node.devices)
     ]
     for job in core.state.at_node.get(name, {}).values():
         for device, milli, memory in _allocations_at(job, name, reported.tasks.get(job.job_id)):
@@ -209,8 +215,13 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         connected=core.is_connected(name, now_s),
         drained=node.drained,
         last_report_age_s=now_s - reported.reported_s,
-        reason=reason if full else reason.partition(":")[0],
+        reason=_reason(reason, full=full),
     )
+
+
+def _reason(text: str, *, full: bool) -> str:
+    """Return why a node or device gets no jobs, without the details unless ``full``."""
+    return text if full else text.partition(":")[0]
 
 
 def _allocations_at(job: LiveJob, node: str, task: pb.Task | None) -> list[tuple[int, int, int]]:

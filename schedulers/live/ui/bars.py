@@ -44,7 +44,13 @@ class Segment(NamedTuple):
 
 
 class DeviceBar(NamedTuple):
-    """Bar of a device: its compute and memory, divided among jobs."""
+    """Bar of a device: its compute and memory, divided among jobs.
+
+    Attributes
+    ----------
+    problem : str
+        Why it is withdrawn, apart from its node; "" if it gets jobs.
+    """
 
     number: int
     kind: str
@@ -55,6 +61,7 @@ class DeviceBar(NamedTuple):
     allocated_bytes: int
     used_bytes: int
     memory_bytes: int
+    problem: str
 
 
 class Gauge(NamedTuple):
@@ -120,6 +127,7 @@ def _device(
         max(0, all_bytes),
         sum(row.memory_bytes // len(placements(row)) for row, _ in rows),
         device.memory_bytes,
+        device.reason,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from presage.schedulers.live.ui.bars import FULL_DEVICE_MILLI
+from presage.schedulers.live.ui.bars import FULL_DEVICE_MILLI, DeviceBar
 from presage.schedulers.live.ui.figures import (
     ON_NODE,
     SLO_VIOLATED,
@@ -182,7 +182,7 @@ def _first(nodes: Sequence[Node], max_devices: int) -> list[Node]:
         return list(nodes)
     chosen: list[Node] = []
     devices = 0
-    for node in sorted(nodes, key=lambda node: node.state == "up"):
+    for node in sorted(nodes, key=lambda node: node.state == "up" and not _withdrawn(node)):
         devices += len(node.devices)
         if devices > max_devices and chosen:
             break
@@ -214,9 +214,9 @@ def _issues(
 ) -> list[Issue]:
     """Return everything that needs attention, by severity; each job at most once.
 
-    Nodes that are not up; jobs that violate their SLO, failed within the hour, or exceed their
-    forecast or allocation. Everything that the page draws in red is included
-    (tests/schedulers/live/ui/test_overview.py).
+    Nodes that are not up and devices that are withdrawn; jobs that violate their SLO, failed within
+    the hour, or exceed their forecast or allocation. Everything that the page draws in red is
+    included (tests/schedulers/live/ui/test_overview.py).
     """
     found = [
         Issue(node.name, False, node.state, node.problem)
@@ -224,6 +224,9 @@ def _issues(
         for node in nodes
         if node.state == state
     ]
+    for node in nodes:
+        for device in _withdrawn(node):
+            found.append(Issue(f"{node.name}/{device.number}", False, "withdrawn", device.problem))
     for row in rows:
         if row.status.slo_violated:
             detail = row.status.reason or "it takes longer than its SLO allows"
@@ -235,6 +238,10 @@ def _issues(
         *found,
         *(_exceeded(row) for row in rows if not row.status.slo_violated and exceeds_bounds(row)),
     ]
+
+
+def _withdrawn(node: Node) -> list[DeviceBar]:
+    return [device for device in node.devices if device.problem]
 
 
 def exceeds_bounds(row: Row) -> bool:

@@ -93,7 +93,7 @@ class GpuMeter:
     def __init__(self, folder: TaskFolder, cuda: tuple[int, ...], *, nvml: Any = None) -> None:
         self._folder = folder
         self._cuda = cuda
-        self._nvml = _pynvml() if nvml is None else nvml
+        self._nvml = load_pynvml() if nvml is None else nvml
         # The clock of the driver's timestamps.
         self._last_us = dict.fromkeys(cuda, time.time_ns() // 1000)
 
@@ -134,7 +134,8 @@ class GpuMeter:
         return min(float(FULL_DEVICE_MILLI), sum(means))
 
 
-def _pynvml() -> Any:
+def load_pynvml() -> Any:
+    """Return the module pynvml; None if it is not installed."""
     try:
         import pynvml
     except ImportError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from presage.errors import InvalidJobError, UnknownJobError
@@ -225,8 +225,14 @@ def _name_end(end: MemberEnd) -> str:
 
 
 def without_node(job: LiveJob, node: str, reason: str, now_s: float) -> Record:
-    """Return the record by which a job leaves a node: with its other workers, or entirely."""
-    left = [member for member in job.members if member.node != node]
+    """Return the record by which a job leaves a node, as :func:`without_members` does."""
+    gone = [member for member in job.members if member.node == node]
+    return without_members(job, gone, reason, now_s)
+
+
+def without_members(job: LiveJob, gone: Collection[Member], reason: str, now_s: float) -> Record:
+    """Return the record by which a job continues without some workers, or ends if too few stay."""
+    left = [member for member in job.members if member not in gone]
     if len(left) < job.submitted.job.fewest_gpus:
         return Stopping(job.job_id, job.attempt, reason, False, now_s)
     return Resized(job.job_id, job.attempt, [list(one) for one in left], reason, now_s)

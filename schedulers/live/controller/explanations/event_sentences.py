@@ -11,7 +11,9 @@ from presage.schedulers.live.controller.journal.records import (
     PRINCIPAL,
     ClockSet,
     ClusterCreated,
+    DeviceDrained,
     Ended,
+    HealthReported,
     LeaseChanged,
     MemberEnded,
     NodeDrained,
@@ -29,6 +31,8 @@ from presage.schedulers.live.controller.journal.records import (
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.units import counted, quantity
+
+MAX_NAMED = 8  # signals of a record
 
 
 def make_event(entry: Entry, *, has_details: bool) -> pb.Event:
@@ -118,6 +122,20 @@ def _(record: NodeJoined) -> str:
 @event_details.register
 def _(record: NodeDrained) -> str:
     return "gets no jobs" if record.drained else "gets jobs again"
+
+
+@event_details.register
+def _(record: HealthReported) -> str:
+    named = [
+        f"device {device} {severity}: {reason}" for device, _, severity, reason in record.signals
+    ]
+    more = len(named) - MAX_NAMED
+    return "; ".join([*named[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+@event_details.register
+def _(record: DeviceDrained) -> str:
+    return f"device {record.device} {'gets no jobs' if record.drained else 'gets jobs again'}"
 
 
 @event_details.register

@@ -63,9 +63,19 @@ def _pending_reason(core: Core, view: SchedulingView, job: LiveJob, now_s: float
     job_class = "latency-sensitive" if job.submitted.job.latency_sensitive else "best-effort"
     gpus = job.submitted.job.fewest_gpus if job.is_elastic else job.submitted.job.gpus
     if job.is_elastic and gpus > 1:
-        return f"fewer than {gpus} devices have enough free capacity for a {job_class} job"
+        too_few = f"fewer than {gpus} devices have enough free capacity for a {job_class} job"
+        return f"{too_few}{_withdrawn_devices(view)}"
     where = "device has" if gpus == 1 else f"node has {gpus} devices with"
-    return f"no {where} enough free capacity for a {job_class} job"
+    return f"no {where} enough free capacity for a {job_class} job{_withdrawn_devices(view)}"
+
+
+def _withdrawn_devices(view: SchedulingView) -> str:
+    """Return which devices are withdrawn, and why; "" if none is."""
+    named = [
+        f"{view.node_of(device)}/{view.number_in_node(device)} ({reason})"
+        for device, reason in view.withdrawn.items()
+    ]
+    return f"; withdrawn: {_join_names(named)}" if named else ""
 
 
 def _missing_forecasts(view: SchedulingView, job: LiveJob) -> str:
@@ -213,6 +223,8 @@ def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate
             runtime_s=view.forecasts.prediction(suited, kind).runtime_s,
         )
         row.verdict = HERE if device in own else _verdict(row, int(on_node[device]), needed_on_node)
+        if device in view.withdrawn:
+            row.verdict = f"withdrawn: {view.withdrawn[device]}"
         found.append(row)
     return found
 

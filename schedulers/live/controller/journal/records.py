@@ -230,6 +230,36 @@ class NodeDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthReported:
+    """Health signals of a node's devices that say something new.
+
+    Attributes
+    ----------
+    signals_id, number : str, int
+        Sequence of the agent's signals, and the number up to which they are recorded by this.
+    signals : list of [device, source, severity, reason]
+        Device of the node, from 0, and the fields of
+        :class:`presage.schedulers.health.health_signal.HealthSignal`.
+    """
+
+    node: str
+    signals_id: str
+    number: int
+    signals: list[list[Any]]
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDrained:
+    """Withdrawal of a device of a node by an operator, or its return to service."""
+
+    node: str
+    device: int
+    drained: bool
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost:
     """Loss of a node: no report within its lease and the time in which its jobs end."""
 
@@ -248,7 +278,8 @@ class ClockSet:
 
 Record = (
     Submitted | Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended | Pruned
-    | NodeJoined | NodeDrained | NodeLost | ClockSet | LeaseChanged | ClusterCreated
+    | NodeJoined | NodeDrained | NodeLost | HealthReported | DeviceDrained | ClockSet
+    | LeaseChanged | ClusterCreated
 )  # fmt: skip
 PRINCIPAL = "principal"  # key of a row: the client that caused the record
 
@@ -256,7 +287,8 @@ _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
         Submitted, Placed, Started, Resized, MemberEnded, Stopping, Requeued, Ended, Pruned,
-        NodeJoined, NodeDrained, NodeLost, ClockSet, LeaseChanged, ClusterCreated,
+        NodeJoined, NodeDrained, NodeLost, HealthReported, DeviceDrained, ClockSet, LeaseChanged,
+        ClusterCreated,
     )
 }  # fmt: skip
 

@@ -151,12 +151,12 @@ class ClusterService:
                     yield self._event(entry, call).SerializeToString()
 
     async def drain(self, content: bytes, call: Call) -> bytes:
-        """Start or stop draining a node."""
+        """Start or stop draining a node or a device."""
         request = parse_request(pb.DrainRequest, content)
 
         def drain(core: Core, now_s: float, _: float) -> tuple[list[Record], list[str]]:
             records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
-            return records, list(core.state.at_node.get(request.node, {}))
+            return records, core.jobs_at(request.node)
 
         remaining = await self._controller.change(drain, call.caller.name)
         return pb.DrainResponse(job_ids=remaining).SerializeToString()

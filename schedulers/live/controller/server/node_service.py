@@ -22,6 +22,7 @@ from presage.serving.server.log import log
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
 MAX_DEVICES = 1024  # of a node
+MAX_SIGNALS = 1024  # of a report
 MAX_NAME_LENGTH = 128
 
 
@@ -181,4 +182,9 @@ def _check_report(report: pb.NodeReport) -> pb.NodeReport:
         )
     if any(not one.kind or one.memory_bytes < 1 for one in report.devices):
         raise InvalidRequestError(f"node {report.node!r}: a device has no kind or no memory")
+    if len(report.signals) > MAX_SIGNALS or len(report.signals_id) > MAX_NAME_LENGTH:
+        raise InvalidRequestError(
+            f"node {report.node!r}: {len(report.signals)} signals, must be <= {MAX_SIGNALS}, and "
+            f"signals_id must have at most {MAX_NAME_LENGTH} characters"
+        )
     return report

@@ -93,7 +93,8 @@ class Observer:
 
     def pool(self, j: int) -> Pool:
         """Return the devices that a job may use, as of the last call of :meth:`fitting`."""
-        return self._pools[self.view.mask_of[j]]
+        pool: Pool = self._pools[self.view.mask_of[j]]
+        return pool
 
     def fitting(self) -> Int64s:
         """Return the positions of the pending jobs that fit on idle devices, rising."""

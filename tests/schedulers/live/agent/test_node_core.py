@@ -69,9 +69,11 @@ class Node:
             allocations=write_allocations([Allocation(device, milli, GIB)]),
         )  # fmt: skip
 
-    def apply(self, now_s):
+    def apply(self, now_s, withdrawn=()):
         sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
-        orders = pb.NodeCommands(version=1, tasks=self._orders.values(), sharing=sharing)
+        orders = pb.NodeCommands(
+            version=1, tasks=self._orders.values(), sharing=sharing, withdrawn_devices=withdrawn
+        )
         self.core.apply(orders, now_s)
         self.core.decide(now_s)
         for task in tuple(self.core.ready()):

@@ -402,7 +402,7 @@ def test_json_output_contains_zero_values_and_stored_json_does_not():
 
     assert device == {
         "kind": "cpu-1", "memory_bytes": str(2**40), "free_compute_milli": 0,
-        "free_memory_bytes": "0", "job_ids": [],
+        "free_memory_bytes": "0", "job_ids": [], "reason": "",
     }  # fmt: skip
     assert message_content(pb.Prediction(runtime_s=float("inf")))["runtime_s"] == "Infinity"
     assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}

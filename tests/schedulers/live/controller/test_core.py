@@ -293,7 +293,9 @@ def test_a_node_that_returns_is_not_lost_again_before_its_report_is_noted():
     world.report("a")
     world.now_s = LEASE_S + GRACE_S + END_S
     assert world.write(world.core.find_lost(world.now_s, world.now_s)) == ["NodeLost"]
-    report = pb.NodeReport(node="a", agent_id="one", devices=[pb.Device(kind="k80", memory_bytes=1)])
+    report = pb.NodeReport(
+        node="a", agent_id="one", devices=[pb.Device(kind="k80", memory_bytes=1)]
+    )
 
     # Writing the records takes a while, in which the controller looks for lost nodes.
     assert world.write(world.core.report(report, world.now_s, world.now_s)) == ["NodeJoined"]

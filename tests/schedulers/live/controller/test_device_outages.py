@@ -7,7 +7,11 @@ import json
 from presage.features.hazard.hazard_model import DAY_S, HazardModel
 from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.live.controller.controller_core import END_S
-from presage.schedulers.live.controller.device_outages import MAX_OUTAGES, DeviceOutages
+from presage.schedulers.live.controller.device_outages import (
+    MAX_OUTAGES,
+    SYMPTOM_S,
+    DeviceOutages,
+)
 from presage.schedulers.live.controller.journal.records import record_from_json
 from presage.schedulers.live.controller.replayed_state import ReplayedState
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -141,3 +145,20 @@ def test_only_the_newest_outages_of_a_device_are_kept():
     assert len(outages.spans["x"]) == MAX_OUTAGES
     assert outages.spans["x"][-1] == [MAX_OUTAGES + 4, MAX_OUTAGES + 4.5]
     assert len(outages.history().events) == 2 * MAX_OUTAGES
+
+
+def test_a_symptom_is_neither_an_outage_nor_a_failure():
+    outages = DeviceOutages()
+    assert outages.note_symptom("x", 10.0) == ["x"]
+    assert outages.note_symptom("x", 10.0 + SYMPTOM_S - 1) == []  # one symptom
+    outages.fail(["x"], 5_000.0)
+    assert outages.note_symptom("x", 6_000.0) == []  # it is down
+    outages.repair(["x"], 7_000.0)
+    for at_s in range(8_000, 8_000 + 4_000 * MAX_OUTAGES, 4_000):
+        assert outages.note_symptom("x", float(at_s)) == ["x"]
+
+    assert len(outages.symptoms["x"]) == MAX_OUTAGES
+    history = outages.history()
+    assert list(history.outages) == ["x"]
+    assert [one.is_repair for one in history.events[:3]] == [False, True, True]
+    assert history.down_s(1e9) == 2_000.0

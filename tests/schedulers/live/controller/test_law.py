@@ -18,12 +18,16 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import Speedup
+from presage.schedulers.health.health_signal import HealthSignal, Severity
+from presage.schedulers.health.xid import xid_signal
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     ReceivedForecasts,
 )
+from presage.schedulers.live.agent.health.health_core import HealthCore
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Observation, Step
+from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.controller.controller_core import END_S, Core
 from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
 from presage.schedulers.live.controller.elastic.members import job_of_task
@@ -38,6 +42,8 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 GIB = 2**30
 LEASE_S, GRACE_S = 20.0, 4.0
 DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
+SLOTS = [Slot(*device, cuda=n, pci_address=f"bus {n}") for n, device in enumerate(DEVICES)]
+CODES = (79, 79, 63, 13)  # of Xid errors
 
 
 class FakeForecaster:
@@ -86,6 +92,8 @@ class NodeWorld:
     version: int = 0
     to_controller: deque[pb.NodeReport] = field(default_factory=deque)
     to_agent: deque[pb.NodeCommands] = field(default_factory=deque)
+    health: HealthCore = field(default_factory=lambda: HealthCore(SLOTS, "first"))
+    agents: int = 0
     cut_until_s: float = 0.0
 
 
@@ -214,6 +222,13 @@ class World:
             return forecasts[0]
 
         node.agent = NodeCore(node.name, DEVICES, of, received_forecasts)
+        node.agents += 1  # it reads the log again after the last recorded signal
+        unrecorded = [
+            HealthSignal(f"bus {one.device}", one.source, Severity(one.severity), one.reason)
+            for one in node.health.pending
+        ]
+        node.health = HealthCore(SLOTS, f"agent {node.agents}")
+        node.health.note(unrecorded, self.now_s)
         node.version = 0
         node.to_agent.clear()
         node.to_controller.clear()
@@ -243,6 +258,7 @@ class World:
             sent_s = node.sent.pop(orders.report_number, None)
             if sent_s is not None:
                 node.lease_s = max(node.lease_s, sent_s + LEASE_S)
+            node.health.acknowledge(orders.signals_id, orders.signals_number)
             for task in agent.apply(orders, self.now_s):
                 node.disk.pop(task.name, None)
             node.version = orders.version
@@ -276,6 +292,7 @@ class World:
                 node=node.name, agent_id=f"id of {node.name}", number=node.number,
                 devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in DEVICES],
                 tasks=agent.report(), commands_version=node.version,
+                signals=node.health.pending, signals_id=node.health.signals_id,
             )
         )  # fmt: skip
 
@@ -287,6 +304,8 @@ class World:
                 requested=bool(process.why), lost=not process.why, description="no start"
             )
             return
+        withdrawn = node.agent.backend.ledger.failed_devices
+        assert withdrawn.isdisjoint(one.device for one in process.allocations), "withdrawn"
         process.began_s = self.now_s
         process.done = process.saved = process.order.done
         self.done.setdefault((job_of_task(name[0])[0], name[1]), process.done)
@@ -346,6 +365,9 @@ class World:
         for node in self.nodes.values():
             if self.chance(0.01):
                 node.cut_until_s = self.now_s + self.draw.choice((3.0, 15.0, 60.0))
+            if self.chance(0.01):
+                code, bus = self.draw.choice(CODES), f"bus {self.draw.randrange(len(DEVICES))}"
+                node.health.note([xid_signal(bus, code)], self.now_s)
             self.act(node)
         self.control()
         jobs = self.core.state.jobs
@@ -361,6 +383,22 @@ class World:
         )
 
     known: frozenset[str] = frozenset()
+
+    def drain_device(self, *, undo):
+        name = self.draw.choice(sorted(self.core.state.nodes))
+        device = f"{name}/{self.draw.randrange(len(DEVICES))}"
+        self.write(self.core.drain(device, undo=undo, evict=False, now_s=self.now_s))
+
+    def check_replay(self):
+        """Check that the journal replays to the state, and so do the rows of a snapshot."""
+        replayed, state = ReplayedState(), self.core.state
+        for row in self.journal:
+            replayed.apply(record_from_json(row))
+        rows = replayed.take_changes()
+        loaded = ReplayedState.from_rows({key: row for key, row in rows.items() if row is not None})
+        for one in (replayed, loaded):
+            assert (one.health, one.outages) == (state.health, state.outages)
+            assert (one.nodes, one.jobs) == (state.nodes, state.jobs)
 
     def submit(self, *jobs):
         while True:
@@ -412,10 +450,22 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             name = world.draw.choice(sorted(world.core.state.nodes))
             undo, evict = world.draw.random() < 0.5, world.draw.random() < 0.5
             world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
+        if world.core.state.nodes and world.chance(0.1):
+            world.drain_device(undo=world.draw.random() < 0.8)
         world.step()
     world.faults = False
+    for node in world.nodes.values():
+        node.cut_until_s = 0.0
+    for _ in range(int(LEASE_S)):  # all signals are recorded
+        world.step()
     for name in world.core.state.nodes:
         world.write(world.core.drain(name, undo=True, evict=False, now_s=world.now_s))
+        for device in range(len(DEVICES)):
+            records = world.core.drain(
+                f"{name}/{device}", undo=True, evict=False, now_s=world.now_s
+            )
+            world.write(records)
+    world.check_replay()
     while coming:
         world.submit(coming.popleft())
     for _ in range(int(LEASE_S + GRACE_S + END_S + 660)):

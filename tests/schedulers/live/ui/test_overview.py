@@ -327,3 +327,13 @@ def test_other_users_see_the_nodes_of_workers_and_no_reasons():
     view = view_of(listing([seen], [node("n0")]))
     assert (view.rows[0].where, view.rows[0].size) == ("n0", "1 of 1-4")
     assert "secret" not in str(view)
+
+
+def test_a_withdrawn_device_needs_attention():
+    found = listing([], nodes=[node("node-00")])
+    found.nodes[0].devices[1].reason = "it failed: Xid 79: the GPU has fallen off the bus"
+    view = view_of(found)
+
+    assert [one.problem != "" for one in view.nodes[0].devices] == [False, True]
+    assert [one[:3] for one in view.issues] == [("node-00/1", False, "withdrawn")]
+    assert view.nodes[0].state == "up"

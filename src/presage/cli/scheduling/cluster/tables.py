@@ -67,7 +67,7 @@ def node_table(found: pb.ListResponse) -> Table:
                 f"{device.free_compute_milli / 10:g} %",
                 quantity(device.free_memory_bytes, "bytes"),
                 Names(device.job_ids),
-                "" if number else node.reason,
+                "; ".join(filter(None, ("" if number else node.reason, device.reason))),
             )
     return table
 

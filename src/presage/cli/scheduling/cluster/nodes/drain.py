@@ -16,10 +16,16 @@ from presage.system.text.terminal import say
     examples="""
     presage cluster drain node-1 --evict
     presage cluster drain node-1 --undo
+
+    # Withdraw device 3 of a node, and return it to service
+    presage cluster drain node-1/3
+    presage cluster drain node-1/3 --undo
     """
 )
 def drain(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.")],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE[/DEVICE]", help="Name of a node, or of a device of it.")
+    ],
     connection: ConnectionOptions,
     evict: Annotated[
         bool,
@@ -27,9 +33,13 @@ def drain(
             "--evict", help="Preempt its jobs, which save their state and restart elsewhere."
         ),
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Schedule jobs on the node again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Schedule jobs on it again.")] = False,
 ) -> None:
-    """Schedule no more jobs on a node, and print the jobs that still run on it."""
+    """Schedule no more jobs on a node or a device, and print the jobs that still run on it.
+
+    Jobs on a single device are always preempted. A device that was withdrawn because it failed
+    returns to service with --undo.
+    """
     if evict and undo:
         raise ConfigError("--evict and --undo exclude each other; give one of them")
     with connection.connected() as client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.cli.scheduling.cluster.options import HERE, PANEL, Controller
-from presage.cli.scheduling.cluster.processes.node_devices import slots_of
+from presage.cli.scheduling.cluster.processes.node_devices import slots_of, with_addresses
 from presage.cli.scheduling.cluster.processes.options import HardShares
 from presage.serving.client.credentials import read_credentials
 from presage.system.files.data_folder import data_folder
@@ -41,6 +41,23 @@ class DeviceOptions:
         typer.Option(min=0.01, show_default="all of it", help="Memory of each device, in GiB."),
     ] = None
     hard_shares: HardShares = False
+    kernel_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default="/dev/kmsg, on nodes with GPUs",
+            help="Kernel log to read errors of devices from. Only root may be able to write it.",
+        ),
+    ] = None
+    pci_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            show_default="as the driver reports them",
+            help="PCI address of a device, by which the kernel log names it, such as 0000:3b:00. "
+            "Repeat for all devices, in their order.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +163,7 @@ class NodeOptions:
 
         return AgentOptions(
             name,
-            slots_of(devices.device, devices.memory_gib),
+            with_addresses(slots_of(devices.device, devices.memory_gib), devices.pci_address),
             self.folder(),
             self.checkpoints or self.folder() / "checkpoints",
             self.heartbeat_s,
@@ -154,6 +171,7 @@ class NodeOptions:
             jobs.allow_root_jobs,
             jobs.limits(),
             tuple(jobs.pass_env or ()),
+            devices.kernel_log,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(\.[0-7])?")
 HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # detected memory is rounded down to these
 
 
@@ -101,15 +103,44 @@ def _given_slots(given: Sequence[str], memory_bytes: int | None) -> tuple[Slot, 
     slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
     requested = [slot.cuda for slot in slots if slot.cuda is not None]
     detected = detected_gpus(None) if requested else ()
-    ids = {slot.cuda: slot.device_id for slot in detected}
-    absent = sorted({*requested} - ids.keys())
+    by_number = {slot.cuda: slot for slot in detected}
+    absent = sorted({*requested} - by_number.keys())
     if absent:
         raise ConfigError(
             f"--device ...=gpu{absent[0]}: the driver shows no such GPU here; see nvidia-smi -L"
         )
     return tuple(
-        slot if slot.cuda is None else replace(slot, device_id=ids[slot.cuda]) for slot in slots
+        slot if slot.cuda is None else _identified(slot, by_number[slot.cuda]) for slot in slots
     )
+
+
+def _identified(slot: Slot, detected: Slot) -> Slot:
+    """Return a GPU with the ids that the driver reports."""
+    return replace(slot, device_id=detected.device_id, pci_address=detected.pci_address)
+
+
+def with_addresses(slots: tuple[Slot, ...], addresses: Sequence[str] | None) -> tuple[Slot, ...]:
+    """Return devices with the PCI addresses of --pci-address, else unchanged.
+
+    Raises
+    ------
+    ConfigError
+        There is not one address for each device, or it is not written as 0000:3b:00.
+    """
+    from presage.schedulers.health.xid import normal_bus
+
+    if not addresses:
+        return slots
+    wrong = next((one for one in addresses if not _ADDRESS.fullmatch(one)), None)
+    if wrong is not None:
+        raise ConfigError(f"--pci-address {wrong!r}: write DOMAIN:BUS:DEVICE, such as 0000:3b:00")
+    buses = [normal_bus(one) for one in addresses]
+    if len(set(buses)) != len(slots) or len(buses) != len(slots):
+        raise ConfigError(
+            f"--pci-address: {len(set(buses))} different addresses for {len(slots)} devices; give "
+            "one for each device"
+        )
+    return tuple(replace(slot, pci_address=bus) for slot, bus in zip(slots, buses, strict=True))
 
 
 def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
@@ -164,7 +195,21 @@ def _gpu(driver: Any, number: int, memory_bytes: int | None) -> Slot | None:
         return None
     name = str(driver.nvmlDeviceGetName(handle))
     total = _rounded(int(driver.nvmlDeviceGetMemoryInfo(handle).total), GPU_STEP_BYTES)
-    return Slot(device_kind(name) or name, memory_bytes or total, cuda=number, device_id=uuid)
+    return Slot(
+        device_kind(name) or name, memory_bytes or total, cuda=number, device_id=uuid,
+        pci_address=_pci_address(driver, handle),
+    )  # fmt: skip
+
+
+def _pci_address(driver: Any, handle: Any) -> str:
+    """Return the PCI address of a GPU as in the kernel log; "" if the driver does not report it."""
+    from presage.schedulers.health.xid import normal_bus
+
+    try:
+        found = driver.nvmlDeviceGetPciInfo(handle).busId
+    except driver.NVMLError:
+        return ""
+    return normal_bus(found.decode() if isinstance(found, bytes) else str(found))
 
 
 def _is_visible(number: int, uuid: str) -> bool:

@@ -1,0 +1,1 @@
+"""Health of single devices: the signals of agents, and the withdrawal of devices."""
