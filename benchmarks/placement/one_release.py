@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,10 +61,7 @@ def section(store: Store) -> Iterator[str]:
         f"batches of {SETTINGS.jobs_per_gpu:g} jobs for each GPU. Ratios are of mean makespans on "
         "the same batches, with 95 % intervals over batches:\n"
     )
-    found = {
-        gpus: store.value(f"size_{gpus}", lambda gpus=gpus: by_size(folder, gpus))
-        for gpus in BATCHES
-    }
+    found = {gpus: store.value(f"size_{gpus}", partial(by_size, folder, gpus)) for gpus in BATCHES}
     rows = (
         [
             f"{gpus}",
@@ -179,7 +177,7 @@ class TimedLearnt(Learnt):
 def decision_times(store: Store, folder: Path) -> Iterator[str]:
     """Yield how long decisions take on the largest cluster."""
     found = {
-        load: store.value(f"times_{i}", lambda per_h=per_h: timed(folder, per_h))
+        load: store.value(f"times_{i}", partial(timed, folder, per_h))
         for i, (load, per_h) in enumerate(LOADS.items())
     }
     sizes = "; ".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def section(store: Store) -> Iterator[str]:
         "training; all are compared with the rules on the same batches of no training. Intervals "
         "are those of the gate, over batches:\n"
     )
-    found = [store.value(f"release_{seed}", lambda seed=seed: judged(seed)) for seed in TRAINED]
+    found = [store.value(f"release_{seed}", partial(judged, seed)) for seed in TRAINED]
     yield from table(
         ["seed", "over least-failing", "over expected", "95 % interval", "the gate"],
         (

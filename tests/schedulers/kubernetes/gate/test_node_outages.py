@@ -181,7 +181,8 @@ def test_the_history_follows_a_machine_to_another_name_and_ends_if_it_leaves():
     before = outages.device_ids
     outages.update(fleet(machine("b")), NOW_S + 120.0)
     assert not outages.history.is_down("u1/0")
-    assert before != outages.device_ids == ("b/0", "b/1")
+    assert outages.device_ids == ("b/0", "b/1")
+    assert before is not outages.device_ids
 
 
 def test_device_ids_are_the_same_object_while_the_fleet_is_the_same():
