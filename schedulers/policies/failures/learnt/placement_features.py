@@ -93,8 +93,7 @@ class Observer:
 
     def pool(self, j: int) -> Pool:
         """Return the devices that a job may use, as of the last call of :meth:`fitting`."""
-        pool: Pool = self._pools[self.view.mask_of[j]]
-        return pool
+        return self._pools[int(self.view.mask_of[j])]
 
     def fitting(self) -> Int64s:
         """Return the positions of the pending jobs that fit on idle devices, rising."""
