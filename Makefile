@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage lint docs docs-serve licences serve pretrained clean
+.PHONY: help run test test-all coverage lint docs docs-serve licences serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -21,8 +21,12 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 	@presage simulate --trace examples/trace.csv --cluster examples/cluster.yaml \
 	  --measured data/profiles/cpu-2-zoo --predictor data/release --policy fifo,sjf,srtf
 
-test: lint ## set up, lint, types, import rules, tests: the same as CI
+test: lint ## set up, lint, types, import rules, and the fast tests
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	@echo "slow tests were skipped: make test-all runs them, too"
+
+test-all: lint ## the same with all tests, as in CI: three quarters of an hour
+	PRESAGE_TEST_FAULTS=all python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered

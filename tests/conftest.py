@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE
+from tests.support import slow_tests
 
 pytest_plugins = ["tests.support.chromium", "tests.support.state_counts"]
 
@@ -23,6 +24,16 @@ settings.load_profile("any machine")
 # that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip listed tests in the fast tier, unless files or tests are named."""
+    if slow_tests.IS_ALL or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    listed = slow_tests.listed()
+    for item in items:
+        if slow_tests.function_of(item.nodeid) in listed:
+            item.add_marker(pytest.mark.skip(reason="slow; make test-all runs it"))
 
 
 @pytest.fixture(scope="session", autouse=True)
