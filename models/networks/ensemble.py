@@ -2,7 +2,7 @@
 
 Networks trained on the same rows differ most where these rows are least informative. The distance
 between their medians ranks future errors better than the width of their own intervals does, so it
-widens the intervals. Calibration then corrects the widths overall (decision 9).
+widens the intervals. Calibration then corrects the widths overall (decision 13).
 """
 
 from __future__ import annotations
