@@ -58,6 +58,7 @@ LOCAL_ROLES = ("predict", "report", "admin")
 # Draining. Streams of reflection end when their clients end them. If no call arrives for a while,
 # only such streams are left, and the server does not wait for them.
 _POLL_S, _LAST_CALL_S, _IDLE_S = 0.01, 0.1, 0.5
+_STOP_S = 0.3  # for calls that were under way to a busy machine; idle streams use all of it
 _PAUSE_FACTOR = 10  # pause after a check, in durations of the check: long with many connections
 
 
@@ -195,7 +196,7 @@ class Server:
         end_s = time.monotonic() + grace_s
         await self._wait_until_drained(end_s)
         # Idle streams, such as those of reflection, are not waited for.
-        await self._server.stop(min(_LAST_CALL_S, max(0.0, end_s - time.monotonic())))
+        await self._server.stop(min(_STOP_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         self._calls.close()
         if self._local_token is not None:
