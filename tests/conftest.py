@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,14 +27,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Pass on to a worker of pytest-xdist whether it skips listed tests."""
+    node.workerinput["skips_slow"] = _skips_slow(node.config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip listed tests in the fast tier, unless files or tests are named."""
-    if slow_tests.IS_ALL or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+    if not _skips_slow(config):
         return
     listed = slow_tests.listed()
     for item in items:
         if slow_tests.function_of(item.nodeid) in listed:
             item.add_marker(pytest.mark.skip(reason="slow; make test-all runs it"))
+
+
+def _skips_slow(config: pytest.Config) -> bool:
+    if hasattr(config, "workerinput"):
+        return bool(config.workerinput["skips_slow"])
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return is_whole and not slow_tests.IS_ALL
 
 
 @pytest.fixture(scope="session", autouse=True)
