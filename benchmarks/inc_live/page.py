@@ -45,7 +45,7 @@ def page(
     yield ""
     yield (
         f"Load average, processes of the jobs included: {min(loads):.1f} to {max(loads):.1f} on "
-        f"{os.cpu_count()} cores. The parameters of the ranks of a job were bitwise equal at the "
+        f"{os.cpu_count()} cores.\nThe parameters of the ranks of a job were bitwise equal at the "
         f"end of {_equal_runs(sets)} runs."
     )
 
@@ -148,7 +148,7 @@ def _killed(killed: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "The two jobs of the first set, while the arbiter is killed (SIGKILL) every 6 s and "
-        "started again after 1 s. It needs a few seconds until it responds; jobs continue by the "
+        "started again after 1 s.\nIt needs a few seconds until it responds; jobs continue by the "
         "decisions that they have, and then by ring."
     )
     yield ""

@@ -59,9 +59,9 @@ def main() -> None:
     page = [
         "# Accuracy of measurements",
         "",
-        "This page has the overhead, noise and repeatability of profiling. Written by "
-        "`python -m benchmarks.profiling.measurement`; [measuring.md](../pipeline/measuring.md) "
-        "defines the terms.",
+        "This page has the overhead, noise and repeatability of profiling. Written by",
+        "`python -m benchmarks.profiling.measurement`; [measuring.md](../pipeline/measuring.md) defines",
+        "the terms.",
         "",
         f"Device {device.kind}, machine {machine_digest(device)}, {versions(device)}.",
         *section_overhead(device, jobs),
