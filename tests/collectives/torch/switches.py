@@ -94,9 +94,13 @@ class HalfSwitch:
 
 
 class Gate:
-    """Relay to a switch that can be shut: then bytes are neither sent nor refused."""
+    """Relay to a switch that can be shut: then bytes are neither sent nor refused.
 
-    def __init__(self, switch):
+    With ``holds_requests`` false, only bytes from the switch are held.
+    """
+
+    def __init__(self, switch, holds_requests=True):
+        self.holds_requests = holds_requests
         self.target = (switch.host, switch.port)
         self.is_open = threading.Event()
         self.is_open.set()
@@ -113,12 +117,14 @@ class Gate:
                 inner, _ = self.listener.accept()
                 self.is_open.wait()
                 outer = socket.create_connection(self.target)
-                for pair in ((inner, outer), (outer, inner)):
-                    threading.Thread(target=self._relay, args=pair, daemon=True).start()
+                ways = ((inner, outer, self.holds_requests), (outer, inner, True))
+                for way in ways:
+                    threading.Thread(target=self._relay, args=way, daemon=True).start()
 
-    def _relay(self, source, target):
+    def _relay(self, source, target, is_held):
         with contextlib.suppress(OSError):
             while part := source.recv(1 << 16):
-                self.is_open.wait()
+                if is_held:
+                    self.is_open.wait()
                 target.sendall(part)
             target.shutdown(socket.SHUT_WR)

@@ -142,11 +142,12 @@ def test_i4_a_sum_is_given_to_a_peer_although_the_next_number_runs_by_ring(
     assert [result["summed"] for result in results] == [1, 1]
 
 
+@pytest.mark.parametrize("holds_requests", [True, False])
 def test_i4_a_rank_that_is_cut_off_from_the_switch_only_takes_all_to_the_ring(
-    start_switch, start_arbiter, start_job, ending
+    start_switch, start_arbiter, start_job, ending, holds_requests
 ):
     switch = start_switch(lease_ms=1000)
-    gate = Gate(switch)
+    gate = Gate(switch, holds_requests)
     ending.append(gate)
     arbiter = start_arbiter()
     arbiter.use_switch(switch)
@@ -160,7 +161,8 @@ def test_i4_a_rank_that_is_cut_off_from_the_switch_only_takes_all_to_the_ring(
     results = job.results()
 
     assert_equal_results(results)
-    assert all(result["longest_s"] < 6 for result in results)
+    # A sum that was on its way to the rank costs the time-out of a link that makes no progress.
+    assert all(result["longest_s"] < 11 for result in results)
     assert results[0]["failed"] > 10
     assert results[0]["summed"] == results[1]["summed"] >= 5
     gate.is_open.set()
