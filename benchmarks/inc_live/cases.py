@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,14 @@ JOB_SETS = {
         TrainingJob("b", 3, 2 * MIB, 0.85),
         TrainingJob("c", 3, MIB, 0.40),
     ),
+    # The others communicate for half of an iteration and more, so that phases must overlap.
+    "two jobs that communicate for a third": (
+        TrainingJob("a", 3, MIB, 0.45),
+        TrainingJob("b", 3, MIB, 0.60),
+    ),
 }
 RULES = ("ring", "first-for-life", "time-saved")
+SIMULATED_RULES = (*RULES, "first-come")
 _DOWN_S, _UP_S = 1.0, 6.0
 
 
@@ -114,7 +121,8 @@ class _Killer:
 def simulate_set(name: str, rounds: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """Predict the iteration times of each rule from the rounds by ring and the times on the switch.
 
-    Durations on the switch are those of the job that had it for life, which nothing contends with.
+    DistributedDataParallel makes a bucket of each of the two layers. Durations on the switch are
+    those of the job that had it for life, which nothing contends with.
     """
     jobs = JOB_SETS[name]
     by_ring = [round_ for round_ in rounds if round_["rule"] == "ring"]
@@ -125,17 +133,31 @@ def simulate_set(name: str, rounds: Sequence[dict[str, Any]], seconds: float) ->
     measured = []
     for index, job in enumerate(jobs):
         iterations = by_ring[-1]["jobs"][index]["iterations"]
-        calls = [
-            [MeasuredCall(start, start, end, job.gradient_bytes)] for start, end, _ in iterations
-        ]
-        share = job.gradient_bytes / jobs[0].gradient_bytes
-        measured.append(MeasuredJob(job.name, job.ranks, ("switch",), calls, inc_s=[inc_s * share]))
+        calls = [_two_buckets(start_s, end_s, job) for start_s, end_s, _ in iterations]
+        bucket_inc_s = inc_s * job.gradient_bytes / jobs[0].gradient_bytes / 2
+        measured.append(
+            MeasuredJob(job.name, job.ranks, ("switch",), calls, inc_s=[bucket_inc_s] * 2)
+        )
     link = Link(0.0, MBIT_PER_S * 1e6 / 8)
-    found = predict_jobs(measured, {"switch": 1}, link, rules=RULES, duration_s=seconds)
+    rules = [rule for rule in SIMULATED_RULES if rule != "first-for-life"]
+    found = predict_jobs(measured, {"switch": 1}, link, rules=rules, duration_s=seconds)
+    for_life = [measured[0], *(replace(other, switches=()) for other in measured[1:])]
+    found |= predict_jobs(
+        for_life, {"switch": 1}, link, rules=["first-for-life"], duration_s=seconds
+    )
     return {
         rule: {job: outcome.iteration_s for job, outcome in outcomes.items()}
         for rule, outcomes in found.items()
     }
+
+
+def _two_buckets(start_s: float, end_s: float, job: TrainingJob) -> list[MeasuredCall]:
+    """Return the two AllReduces of an iteration, which are ready at once."""
+    size, middle_s = job.gradient_bytes // 2, (start_s + end_s) / 2
+    return [
+        MeasuredCall(start_s, start_s, middle_s, size),
+        MeasuredCall(start_s, middle_s, end_s, size),
+    ]
 
 
 def _row(result: JobResult) -> dict[str, Any]:

@@ -140,6 +140,16 @@ def _table(found: dict[str, Any], simulated: dict[str, Any]) -> Iterator[str]:
                 f"| {1000 * expected_s:.0f} | {1000 * expected_s / median(times) - 1:+.1%} "
                 f"| {relative[job]:.3f} | {share:.0%} |"
             )
+    means = {
+        rule: fmean(simulated["ring"][job] / s for job, s in simulated[rule].items())
+        for rule in ("first-for-life", "first-come", "time-saved")
+    }
+    texts = [f"{mean:.3f} by {rule}" for rule, mean in means.items()]
+    yield ""
+    yield (
+        f"Mean throughput in the phase simulator: {texts[0]}, {texts[1]} (a job takes the switch\n"
+        f"whenever it is free, which no agreed decision can do), {texts[2]}."
+    )
 
 
 def _killed(killed: dict[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from benchmarks.inc_simulation import experiments
 from benchmarks.inc_simulation.experiments import Score, average
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
-from presage.collectives.simulation.arbitrated import ADOPTION_S
+from presage.collectives.simulation.arbitrated import ADOPTION_CALLS
 from presage.collectives.simulation.simulate import WARM_UP
 
 Results: TypeAlias = dict[tuple[Any, ...], Any]
@@ -60,7 +60,7 @@ tree.
 The rule "time saved" is the code that runs in the arbiter: `PhaseEstimator` learns the rhythm of
 each job from its AllReduces, `plan` makes views, and `decision_tables` decides. Its options are the
 defaults of `presage inc arbiter`: decisions for {planner.horizon_s:g} s, changed at most every
-{options.plan_s:g} s, and margins as they are learnt. [Others](#windows-and-planning) are compared
+{options.plan_s:g} s, by the most likely arrivals. [Others](#windows-and-planning) are compared
 below.""".splitlines()
 
 
@@ -236,7 +236,8 @@ found["first-come"]["a"].iteration_s
   Of {experiments.DURATION_S:g} s that are simulated, the first {WARM_UP * experiments.DURATION_S:g}
   are not counted.
 - Each job has its links for itself; only slots are shared.
-- Decisions take effect {1000 * ADOPTION_S:g} ms after a view is made. Votes and messages cost
-  latencies only. With the refusals above at jitter 0%, a vote of {1000 * VOTE_S:g} ms would take
+- A view takes effect when each job has started {ADOPTION_CALLS} AllReduces since it was made.
+  Votes and messages cost latencies only. With the refusals above at jitter 0%, a vote of
+  {1000 * VOTE_S:g} ms would take
   {costs[0]:.3f} from the mean of first come, and {costs[1]:.3f} from that of time saved.
 - Costs are compared with [measured AllReduces](inc_switch.md) by a test.""".splitlines()

@@ -15,7 +15,9 @@ from presage.collectives.phases.estimator import PhaseEstimator
 from presage.collectives.simulation.phased_job import PhasedJob
 from presage.collectives.simulation.rules import Rule
 
-ADOPTION_S = 0.005  # from a view to its use by all ranks
+# AllReduces of each job from a view to its use by all: votes are sent with one and used from the
+# next one on, first to revoke, then to grant.
+ADOPTION_CALLS = 4
 
 
 class Arbitrated(Rule):
@@ -43,16 +45,19 @@ class Arbitrated(Rule):
         self._estimators = {
             job.job_id: PhaseEstimator(clock=lambda: self._now_s) for job in self._jobs
         }
-        self._now_s, self._used_from_s = 0.0, math.inf
+        self._now_s = 0.0
         self._started: dict[str, int] = {}
+        self._planned_at: dict[str, int] = {}  # started when the newest view was planned
         self._view: View | None = None
         self._old: dict[str, JobView] = {}
         self._new: dict[str, JobView] = {}
 
     def observe(self, job: PhasedJob, number: int, start_s: float, size_bytes: int) -> None:
         """Record the start of an AllReduce."""
-        self._set_time(start_s)
+        self._now_s = start_s
         self._started[job.job_id] = number
+        if all(self._started[j] - n >= ADOPTION_CALLS for j, n in self._planned_at.items()):
+            self._old = self._new
         if job.job_id in self._estimators:
             self._estimators[job.job_id].observe(number, start_s, size_bytes)
 
@@ -63,19 +68,13 @@ class Arbitrated(Rule):
 
     def plan(self, now_s: float) -> None:
         """Change the decisions if the planner of the arbiter wants it."""
-        self._set_time(now_s)
+        self._now_s = now_s
         jobs = [job for job in self._jobs if job.job_id in self._started]
         reports = [JobReport(self._demand(job), self._started[job.job_id]) for job in jobs]
         view = plan(reports, self._view, self._slots, now_s, self._planner)
         if view is not None:
             self._view, self._new = view, decision_tables(view)
-            self._used_from_s = now_s + ADOPTION_S
-
-    def _set_time(self, now_s: float) -> None:
-        """Move the clock on; the newest view comes into use if its time has come."""
-        self._now_s = now_s
-        if now_s >= self._used_from_s:
-            self._old, self._used_from_s = self._new, math.inf
+            self._planned_at = {job.job_id: self._started[job.job_id] for job in jobs}
 
     def _demand(self, job: PhasedJob) -> JobDemand:
         """Return the demand by the phases so far, as ``arbiter.jobs.Job`` makes it of reports."""

@@ -162,7 +162,7 @@ def test_the_simulated_arbiter_plans_as_the_live_one(monkeypatch):
     assert make_rule("time-saved", jobs, {"s": 1}, ArbiterOptions()).interval_s == 0.25
     assert views[-1].window == max(planner.min_window, math.ceil(planner.horizon_s * max(rates)))
     assert len(views) < 60 / 0.25 / 4  # only for a reason
-    assert all(job.margin_s > 0 for job in views[-1].jobs)
+    assert all(job.margin_s == planner.margin == 0 for job in views[-1].jobs)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
