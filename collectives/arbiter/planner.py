@@ -8,12 +8,17 @@ costs messages to all ranks and may cost a fence at the switches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from presage.collectives.core.arbitration import predicted_arrivals
 from presage.collectives.core.demand import JobDemand
-from presage.collectives.core.view import View
+from presage.collectives.core.view import RING_ONLY, JobView, View
 
+# AllReduces of each job from a view to its use by all: votes are sent with one and used from the
+# next one on, first to revoke, then to grant.
+ADOPTION_CALLS = 4
+_MESSAGES_S = 0.2  # of the reports between them
 _LEAST_MARGIN = 0.02  # of the period: smaller changes are noise
 
 
@@ -80,6 +85,7 @@ def plan(
     slots: Mapping[str, int],
     now_s: float,
     options: PlannerOptions | None = None,
+    tables: Mapping[str, JobView] | None = None,
 ) -> View | None:
     """Return the view that should be in force, or None if the current one is good enough.
 
@@ -93,37 +99,73 @@ def plan(
         Jobs that each switch aggregates for at a time; 0 for a switch that cannot be reached.
     now_s : float
         Time by the clock of the demands.
+    options : PlannerOptions, optional
+        Sizes of windows, and the width of predicted arrivals.
+    tables : mapping of str to JobView, optional
+        Decisions in force, by job. The new view keeps those of AllReduces that start before it is
+        adopted, unless slots have changed.
     """
     options = options or PlannerOptions()
     ordered = sorted(reports, key=lambda report: report.demand.job_id)
-    if current is not None and not _reason_to_plan(ordered, current, slots, now_s):
+    reason = "" if current is None else _reason_to_plan(ordered, current, slots)
+    if current is not None and not reason:
         return None
     demands = tuple(
         replace(report.demand, margin_s=options.margin * report.demand.margin_s)
         for report in ordered
     )
+    window = _window(demands, options)
     return View(
         epoch=0 if current is None else current.epoch + 1,
         slots=tuple(sorted(slots.items())),
         jobs=demands,
         # At a number that all ranks have started: earlier ones cannot be revoked any more.
         first_numbers=tuple(max(report.started, 0) for report in ordered),
-        window=_window(demands, options),
+        window=window,
+        kept=() if reason == "slots" else _kept(ordered, tables or {}, window),
     )
 
 
-def _reason_to_plan(
-    reports: list[JobReport], current: View, slots: Mapping[str, int], now_s: float
-) -> str:
+def _kept(
+    reports: list[JobReport], tables: Mapping[str, JobView], window: int
+) -> tuple[bytes, ...]:
+    """Return the decisions in force for the AllReduces that start before a view is adopted."""
+    known = [report for report in reports if report.demand.is_predictable]
+    adoption_s = max((_next_s(one, ADOPTION_CALLS) for one in known), default=0.0) + _MESSAGES_S
+    found = []
+    for report in reports:
+        calls = _count_within(report.demand, adoption_s) if report in known else 0
+        table = tables.get(report.demand.job_id, RING_ONLY)
+        first = max(report.started, 0)
+        numbers = range(first, first + min(calls, window // 4))
+        found.append(bytes(table.reason(number) for number in numbers))
+    return tuple(found)
+
+
+def _next_s(report: JobReport, calls: int) -> float:
+    """Return the predicted time from the newest AllReduce to the one ``calls`` later, by ring."""
+    first = max(report.started, 0)
+    return report.demand.arrival_s(first + calls) - report.demand.arrival_s(first)
+
+
+def _count_within(demand: JobDemand, time_s: float) -> int:
+    """Return how many AllReduces start in a time if all of them run on the switch."""
+    saved_s = sum(demand.shift_s(demand.anchor_number + i) for i in range(len(demand.calls)))
+    fastest_s = max(demand.period_s - saved_s, demand.period_s / 4)
+    return math.ceil(min(time_s / fastest_s, 1e6) * len(demand.calls)) + 1
+
+
+def _reason_to_plan(reports: list[JobReport], current: View, slots: Mapping[str, int]) -> str:
     """Return why a new view is needed; "" if none is."""
     if tuple(sorted(slots.items())) != current.slots:
         return "slots"
     if [_identity(report.demand) for report in reports] != [_identity(j) for j in current.jobs]:
         return "jobs"
+    arrivals_s = predicted_arrivals(current)
     for report, old, first in zip(reports, current.jobs, current.first_numbers, strict=True):
         if report.started - first >= current.window // 2:
             return "window"
-        if _has_changed(report, old, now_s):
+        if _has_changed(report, old, arrivals_s.get(old.job_id, ()), first):
             return "rhythm"
     return ""
 
@@ -132,8 +174,13 @@ def _identity(demand: JobDemand) -> tuple[str, int, tuple[str, ...]]:
     return demand.job_id, demand.ranks, demand.switches
 
 
-def _has_changed(report: JobReport, old: JobDemand, now_s: float) -> bool:
-    """Return whether an arrival about a second from now has moved by more than its margin."""
+def _has_changed(
+    report: JobReport, old: JobDemand, arrivals_s: Sequence[float], first: int
+) -> bool:
+    """Return whether an arrival about a second from now has moved by more than its margin.
+
+    ``arrivals_s`` are the arrivals that the view in force predicts from its first number on.
+    """
     new = report.demand
     if new.is_predictable != old.is_predictable:
         return True
@@ -142,10 +189,13 @@ def _has_changed(report: JobReport, old: JobDemand, now_s: float) -> bool:
         return True
     if not new.is_predictable:
         return False
-    ahead = max(1, math.ceil(min(1.0 / new.period_s, 1e6)))
-    number = max(report.started, 0) + ahead * len(new.calls)
-    margin_s = max(new.margin_s, old.margin_s, _LEAST_MARGIN * new.period_s)
-    return abs(new.arrival_s(number) - old.arrival_s(number)) > margin_s
+    if not arrivals_s:  # of a job of one rank
+        return False
+    number = max(report.started, first)
+    ahead = max(1.0, 1.0 / new.period_s)
+    moved_s = new.arrival_s(number) - arrivals_s[number - first]
+    moved_s += ahead * (new.period_s - old.period_s)
+    return abs(moved_s) > max(new.margin_s, old.margin_s, _LEAST_MARGIN * new.period_s)
 
 
 def _window(demands: tuple[JobDemand, ...], options: PlannerOptions) -> int:

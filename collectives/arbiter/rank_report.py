@@ -113,7 +113,10 @@ def _wire_phases(report: _Report, now_s: float) -> pb.Phases:
     assert phases is not None
     return pb.Phases(
         period_s=phases.period_s,
-        calls=[pb.Call(offset_s=c.offset_s, size_bytes=c.size_bytes) for c in phases.calls],
+        calls=[
+            pb.Call(offset_s=c.offset_s, size_bytes=c.size_bytes, shift_s=c.shift_s)
+            for c in phases.calls
+        ],
         anchor_number=phases.anchor_number,
         anchor_age_s=report.now_s - phases.anchor_s + (now_s - report.monotonic_s),
         margin_s=phases.margin_s,

@@ -7,8 +7,10 @@ AllReduces of a view in the order of their predicted arrivals, and returns the t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from presage.collectives.core.demand import JobDemand
 from presage.collectives.core.view import JobView, Reason, View
@@ -71,22 +73,51 @@ def decision_tables(view: View, *, ageing: float = AGEING) -> dict[str, JobView]
     dict of str to JobView
         Table of each job, by its id.
     """
+    return dict(_decisions(view, ageing).tables)
+
+
+def predicted_arrivals(view: View, *, ageing: float = AGEING) -> Mapping[str, Sequence[float]]:
+    """Return the predicted start of each AllReduce of the predictable jobs of a view, by job.
+
+    They follow from the decisions: an AllReduce on the switch moves those after it.
+    """
+    return _decisions(view, ageing).arrivals_s
+
+
+class _Decisions(NamedTuple):
+    """Decisions of a view, and the arrivals that follow from them, by job."""
+
+    tables: dict[str, JobView]
+    arrivals_s: dict[str, list[float]]
+
+
+@lru_cache(maxsize=4)
+def _decisions(view: View, ageing: float) -> _Decisions:
     reserved = _reserved(view)
     tables = {job.job_id: bytearray(view.window) for job in view.jobs}
-    replay = _Replay(view, reserved, ageing)
-    for job, first in zip(view.jobs, view.first_numbers, strict=True):
+    arrivals_s: dict[str, list[float]] = {}
+    for job in view.jobs:
         if job.ranks == 1 or not job.is_predictable:
             reason = Reason.RESERVED if job.job_id in reserved else Reason.LOWER_SCORE
             code = Reason.SINGLE_RANK if job.ranks == 1 else reason
             tables[job.job_id][:] = bytes([code]) * view.window
-        else:
-            replay.add(job, first)
-    for job_id, index, reason in replay.run():
-        tables[job_id][index] = reason
-    return {
+    for found in _replay(view, reserved, ageing):
+        tables[found.job_id][found.position] = found.reason
+        arrivals_s.setdefault(found.job_id, []).append(found.arrival_s)
+    by_job = {
         job.job_id: JobView(view.epoch, first, bytes(tables[job.job_id]))
         for job, first in zip(view.jobs, view.first_numbers, strict=True)
     }
+    return _Decisions(by_job, arrivals_s)
+
+
+def _replay(view: View, reserved: frozenset[str], ageing: float) -> Iterator[_Decided]:
+    replay = _Replay(view, reserved, ageing)
+    kept = view.kept or (b"",) * len(view.jobs)
+    for job, first, decisions in zip(view.jobs, view.first_numbers, kept, strict=True):
+        if job.ranks > 1 and job.is_predictable:
+            replay.add(job, first, decisions)
+    return replay.run()
 
 
 def _reserved(view: View) -> frozenset[str]:
@@ -117,11 +148,33 @@ class _Queue:
     job: JobDemand
     first: int
     number: int
+    kept: bytes  # decisions of the view before
     denied: int = 0  # since the last one that was allowed
+    shift_s: float = 0.0  # of arrivals, by AllReduces on the switch
+
+    @property
+    def arrival_s(self) -> float:
+        return self.job.arrival_s(self.number) - self.shift_s
+
+    def advance(self, reason: Reason) -> None:
+        """Go on to the next AllReduce."""
+        if reason.is_allowed:
+            self.shift_s += self.job.shift_s(self.number)
+        self.number += 1
+        self.denied = 0 if reason.is_allowed else self.denied + 1
 
     def claim(self, ageing: float) -> Claim:
         saved_s = self.job.time_saved_s(self.number)
         return Claim(-saved_s * (1 + ageing * self.denied), self.job.job_id)
+
+
+class _Decided(NamedTuple):
+    """Decision of one AllReduce, by its position in the table of its job."""
+
+    job_id: str
+    position: int
+    arrival_s: float
+    reason: Reason
 
 
 @dataclass(slots=True)
@@ -134,23 +187,34 @@ class _Replay:
     queues: dict[str, _Queue] = field(default_factory=dict)
     ends_s: dict[str, dict[str, float]] = field(default_factory=dict)  # by switch, then job
 
-    def add(self, job: JobDemand, first: int) -> None:
-        self.queues[job.job_id] = _Queue(job, first, first)
+    def add(self, job: JobDemand, first: int, kept: bytes) -> None:
+        self.queues[job.job_id] = _Queue(job, first, first, kept[: self.view.window])
 
-    def run(self) -> Iterator[tuple[str, int, Reason]]:
-        """Yield job, index in its table and decision of each AllReduce."""
+    def run(self) -> Iterator[_Decided]:
+        """Yield the decision of each AllReduce, by predicted arrival."""
         slots = self._free_slots()
-        heap = [(q.job.arrival_s(q.first), job_id) for job_id, q in self.queues.items()]
+        heap = [(queue.arrival_s, job_id) for job_id, queue in self.queues.items()]
         heapq.heapify(heap)
         for _ in range(self.view.window * len(self.queues)):
             now_s, job_id = heapq.heappop(heap)
             queue = self.queues[job_id]
-            reason = self._decide(queue, now_s, slots)
-            yield job_id, queue.number - queue.first, reason
-            queue.number += 1
-            queue.denied = 0 if reason.is_allowed else queue.denied + 1
+            index = queue.number - queue.first
+            if index < len(queue.kept):
+                reason = self._keep(queue, now_s, Reason(queue.kept[index]))
+            else:
+                reason = self._decide(queue, now_s, slots)
+            yield _Decided(job_id, index, now_s, reason)
+            queue.advance(reason)
             if queue.number < queue.first + self.view.window:
-                heapq.heappush(heap, (queue.job.arrival_s(queue.number), job_id))
+                heapq.heappush(heap, (queue.arrival_s, job_id))
+
+    def _keep(self, queue: _Queue, now_s: float, reason: Reason) -> Reason:
+        """Return a decision of the view before, and occupy its switches."""
+        if reason.is_allowed:
+            end_s = now_s + queue.job.inc_s(queue.number)
+            for name in queue.job.switches:
+                self.ends_s.setdefault(name, {})[queue.job.job_id] = end_s
+        return reason
 
     def _free_slots(self) -> dict[str, int]:
         """Return the slots of each switch that no unpredictable job holds."""
@@ -186,5 +250,5 @@ class _Replay:
             and job_id not in users
             and name in other.job.switches
             and other.number < other.first + limit
-            and other.job.arrival_s(other.number) - other.job.margin_s < end_s + queue.job.margin_s
+            and other.arrival_s - other.job.margin_s < end_s + queue.job.margin_s
         )

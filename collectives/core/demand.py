@@ -19,15 +19,22 @@ class Call:
         Predicted time from the start of the iteration to the start of the AllReduce.
     size_bytes : int
         Size of the tensor.
+    shift_s : float, optional
+        Time by which the following AllReduces start earlier if this one runs on the switch. None if
+        it is unknown: then it is the time that the AllReduce saves itself.
     """
 
     offset_s: float
     size_bytes: int
+    shift_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
     """AllReduces of a job, predicted from its period and the position of each in an iteration.
+
+    Times are those of a job whose AllReduces all run by ring. Each one on the switch moves what
+    follows to an earlier time, by :meth:`shift_s`.
 
     AllReduces are numbered over the whole job. ``anchor_number`` is the first one of an iteration
     that starts at ``anchor_s`` on the controller's clock; only the controller compares clocks, and
@@ -91,9 +98,14 @@ class JobDemand:
         return self.calls[(number - self.anchor_number) % len(self.calls)]
 
     def arrival_s(self, number: int) -> float:
-        """Return the predicted start of an AllReduce of a predictable job."""
+        """Return the predicted start of an AllReduce of a predictable job, all by ring."""
         iteration, position = divmod(number - self.anchor_number, len(self.calls))
         return self.anchor_s + iteration * self.period_s + self.calls[position].offset_s
+
+    def shift_s(self, number: int) -> float:
+        """Return by how much later AllReduces start earlier if this one runs on the switch."""
+        known_s = self.call(number).shift_s
+        return self.time_saved_s(number) if known_s is None else known_s
 
     def inc_s(self, number: int) -> float:
         """Return the duration of an AllReduce on the switch."""

@@ -117,6 +117,9 @@ class View:
         First AllReduce number of each job's window.
     window : int
         Number of AllReduces of each job in the view.
+    kept : tuple of bytes
+        Decisions at the start of each job's table, which are those of the view before: its ranks
+        start these AllReduces before they have adopted this view. Empty for none.
     """
 
     epoch: int
@@ -124,6 +127,7 @@ class View:
     jobs: tuple[JobDemand, ...]
     first_numbers: tuple[int, ...]
     window: int
+    kept: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         known = dict(self.slots)
@@ -131,6 +135,8 @@ class View:
             raise ValueError("two jobs of a view have the same id")
         if len(self.first_numbers) != len(self.jobs):
             raise ValueError(f"{len(self.jobs)} jobs, {len(self.first_numbers)} first numbers")
+        if self.kept and len(self.kept) != len(self.jobs):
+            raise ValueError(f"{len(self.jobs)} jobs, {len(self.kept)} kept decisions")
         if any(slots < 0 for slots in known.values()) or self.window < 0:
             raise ValueError("slots and window must be at least 0")
         for job in self.jobs:

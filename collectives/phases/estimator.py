@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presage.collectives.core.demand import Call
 from presage.collectives.phases.history import History, read_history
@@ -26,6 +27,7 @@ from presage.collectives.phases.rhythm import (
     find_calls_per_iteration,
     interval_margin_s,
 )
+from presage.collectives.phases.switch_shifts import learn_shifts_s, starts_by_ring_s
 
 HISTORY = 8192  # AllReduces that are kept
 COVERAGE = 0.9
@@ -108,11 +110,13 @@ class PhaseEstimator:
             raise ValueError(f"horizon={horizon}, must be at least 1")
         self.prior = prior
         self._coverage, self._horizon, self._clock = coverage, horizon, clock
-        self._records: deque[tuple[int, float, int]] = deque(maxlen=HISTORY)
+        self._records: deque[tuple[int, float, int, bool]] = deque(maxlen=HISTORY)
 
-    def observe(self, number: int, start_s: float, size_bytes: int) -> None:
-        """Record the start of an AllReduce. Takes less than 1 us."""
-        self._records.append((number, start_s, size_bytes))
+    def observe(
+        self, number: int, start_s: float, size_bytes: int, *, on_switch: bool = False
+    ) -> None:
+        """Record the start of an AllReduce, by ring or on the switch. Takes less than 1 us."""
+        self._records.append((number, start_s, size_bytes, on_switch))
 
     def estimate(self) -> Phases | None:
         """Return the phases, or None if arrivals cannot be predicted: they count as "soon".
@@ -138,12 +142,14 @@ class PhaseEstimator:
         if calls is None:
             return None
         repeating = history.repeating(calls).last((MARGIN_ITERATIONS + RECENT + 1) * calls)
-        steady = replace(repeating, starts_s=cut_pauses(repeating.starts_s, calls))
+        shifts_s = learn_shifts_s(repeating, calls)
+        by_ring = replace(repeating, starts_s=starts_by_ring_s(repeating, shifts_s))
+        steady = replace(by_ring, starts_s=cut_pauses(by_ring.starts_s, calls))
         steady = steady.last(count_since_change(steady.starts_s, calls))
         margin_s = interval_margin_s(steady.starts_s, calls, self._horizon, self._coverage)
         if not math.isfinite(margin_s):
             return None  # too few iterations for an interval
-        return _phases(steady.last((RECENT + 1) * calls), calls, margin_s)
+        return _phases(steady.last((RECENT + 1) * calls), calls, margin_s, shifts_s)
 
     def _from_prior(self, history: History) -> Phases | None:
         """Use the newest AllReduces whose sizes sum to the gradient bytes as an iteration."""
@@ -160,14 +166,16 @@ class PhaseEstimator:
             return None  # no iteration, or not by this forecast
         return Phases(
             period_s=prior.step_time_s,
-            calls=_calls(offsets, newest.sizes),
+            calls=_calls(offsets, newest.sizes, np.full(calls, math.nan)),
             anchor_number=int(newest.numbers[0]),
             anchor_s=float(newest.starts_s[0]),
             margin_s=prior.margin_s,
         )
 
 
-def _phases(history: History, calls: int, margin_s: float) -> Phases | None:
+def _phases(
+    history: History, calls: int, margin_s: float, shifts_s: NDArray[np.float64]
+) -> Phases | None:
     """Return the phases of a history of at least two iterations that repeats."""
     starts_s = history.starts_s
     period_s = float(np.median(starts_s[calls:] - starts_s[:-calls]))
@@ -182,14 +190,19 @@ def _phases(history: History, calls: int, margin_s: float) -> Phases | None:
     position = (len(history) - 1 - first) % calls
     return Phases(
         period_s=period_s,
-        calls=_calls(offsets, history.sizes[first : first + calls]),
+        calls=_calls(
+            offsets,
+            history.sizes[first : first + calls],
+            shifts_s[history.numbers[first : first + calls] % calls],
+        ),
         anchor_number=int(history.numbers[-1]) - position,
         anchor_s=float(starts_s[-1] - offsets[position]),
         margin_s=margin_s,
     )
 
 
-def _calls(offsets: np.ndarray, sizes: np.ndarray) -> tuple[Call, ...]:
+def _calls(offsets: np.ndarray, sizes: np.ndarray, shifts_s: np.ndarray) -> tuple[Call, ...]:
     return tuple(
-        Call(float(offset), int(size)) for offset, size in zip(offsets, sizes, strict=True)
+        Call(float(offset), int(size), None if math.isnan(shift_s) else float(shift_s))
+        for offset, size, shift_s in zip(offsets, sizes, shifts_s, strict=True)
     )

@@ -30,7 +30,7 @@ def find_calls_per_iteration(history: History) -> int | None:
     repeated = _smallest_repetition(history.sizes)
     if repeated is None:
         return None
-    return repeated * _multiple(history.repeating(repeated).starts_s, repeated)
+    return repeated * _multiple(history.repeating(repeated), repeated)
 
 
 def _smallest_repetition(sizes: NDArray[np.int64]) -> int | None:
@@ -46,21 +46,26 @@ def _smallest_repetition(sizes: NDArray[np.int64]) -> int | None:
     return best
 
 
-def _multiple(starts_s: NDArray[np.float64], calls: int) -> int:
-    """Return after how many times ``calls`` AllReduces their gaps repeat."""
-    gaps = np.diff(starts_s)
+def _multiple(history: History, calls: int) -> int:
+    """Return after how many times ``calls`` AllReduces their gaps repeat.
+
+    Gaps after AllReduces by ring and on the switch are not compared with one another.
+    """
+    gaps, on_switch = np.diff(history.starts_s), history.on_switch[:-1]
     most = min(LARGEST_MULTIPLE, len(gaps) // (MIN_ITERATIONS * calls))
     if most < 2:
         return 1
     # All multiples are compared at the same gaps.
     count = min(len(gaps) - most * calls, max(COMPARED, most * calls))
-    newest = gaps[-count:]
-    errors_s = [
-        _trimmed_mean(abs(newest - gaps[-count - k * calls : len(gaps) - k * calls]))
-        for k in range(1, most + 1)
-    ]
+    newest = slice(len(gaps) - count, len(gaps))
+    errors_s = []
+    for shift in range(calls, (most + 1) * calls, calls):
+        earlier = slice(newest.start - shift, newest.stop - shift)
+        is_same = on_switch[newest] == on_switch[earlier]
+        errors = abs(gaps[newest] - gaps[earlier])
+        errors_s.append(_trimmed_mean(errors[is_same] if is_same.any() else errors))
     best_s = min(errors_s)
-    if best_s > 0.5 * errors_s[0] or errors_s[0] < 0.01 * float(newest.mean()):
+    if best_s > 0.5 * errors_s[0] or errors_s[0] < 0.01 * float(gaps[newest].mean()):
         return 1
     return next(k for k, error_s in enumerate(errors_s, 1) if error_s <= 1.5 * best_s)
 

@@ -7,17 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
-from presage.collectives.arbiter.planner import JobReport, plan
+from presage.collectives.arbiter.planner import ADOPTION_CALLS, JobReport, plan
 from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.demand import Call, JobDemand
 from presage.collectives.core.view import RING_ONLY, JobView, View
 from presage.collectives.phases.estimator import PhaseEstimator
 from presage.collectives.simulation.phased_job import PhasedJob
 from presage.collectives.simulation.rules import Rule
-
-# AllReduces of each job from a view to its use by all: votes are sent with one and used from the
-# next one on, first to revoke, then to grant.
-ADOPTION_CALLS = 4
 
 
 class Arbitrated(Rule):
@@ -59,7 +55,8 @@ class Arbitrated(Rule):
         if all(self._started[j] - n >= ADOPTION_CALLS for j, n in self._planned_at.items()):
             self._old = self._new
         if job.job_id in self._estimators:
-            self._estimators[job.job_id].observe(number, start_s, size_bytes)
+            allowed = self.is_allowed(job, number)
+            self._estimators[job.job_id].observe(number, start_s, size_bytes, on_switch=allowed)
 
     def is_allowed(self, job: PhasedJob, number: int) -> bool:
         """Return what the view of the job says."""
@@ -69,9 +66,11 @@ class Arbitrated(Rule):
     def plan(self, now_s: float) -> None:
         """Change the decisions if the planner of the arbiter wants it."""
         self._now_s = now_s
+        if self._old is not self._new:
+            return  # not adopted yet
         jobs = [job for job in self._jobs if job.job_id in self._started]
         reports = [JobReport(self._demand(job), self._started[job.job_id]) for job in jobs]
-        view = plan(reports, self._view, self._slots, now_s, self._planner)
+        view = plan(reports, self._view, self._slots, now_s, self._planner, self._new)
         if view is not None:
             self._view, self._new = view, decision_tables(view)
             self._planned_at = {job.job_id: self._started[job.job_id] for job in jobs}

@@ -28,6 +28,7 @@ class Started(NamedTuple):
     start_s: float
     size_bytes: int
     is_skipped: bool
+    is_on_switch: bool
 
 
 class Ended(NamedTuple):
@@ -91,7 +92,9 @@ class ArbiterLink:
         """
         while self._started:
             one = self._started.popleft()
-            self._estimator.observe(one.number, one.start_s, one.size_bytes)
+            self._estimator.observe(
+                one.number, one.start_s, one.size_bytes, on_switch=one.is_on_switch
+            )
             if one.is_skipped:
                 reason = self._view.reason(one.number)
                 self.connection.record(

@@ -155,7 +155,7 @@ class IncProcessGroup(ProcessGroup):
         """Count an AllReduce that was started by ring."""
         if self._arbiter is not None and self._is_numbered(tensors, options):
             number, size = self._driver.number, tensors[0].numel() * 4
-            self._arbiter.start(Started(number, time.monotonic(), size, True))
+            self._arbiter.start(Started(number, time.monotonic(), size, True, False))
             self._driver.skip()
 
     def _decided(self, tensor: Tensor, options: AllreduceOptions) -> DecidedAllReduce:

@@ -121,4 +121,5 @@ class DecidedAllReduce:
         self._way = "inc" if self._is_on_switch else "ring"
         self._reason = self._driver.reason
         if self._arbiter is not None:
-            self._arbiter.start(Started(self._number, self._start_s, self.size_bytes, False))
+            start = (self._number, self._start_s, self.size_bytes, False, self._is_on_switch)
+            self._arbiter.start(Started(*start))

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$presage/collectives/v1/arbiter.proto\x12\x16presage.collectives.v1\"\xc6\x02\n\x0bRankMessage\x12<\n\x0cregistration\x18\x01 \x01(\x0b\x32$.presage.collectives.v1.RegistrationH\x00\x12\x30\n\x06report\x18\x02 \x01(\x0b\x32\x1e.presage.collectives.v1.ReportH\x00\x12\x32\n\x07\x61\x64opted\x18\x03 \x01(\x0b\x32\x1f.presage.collectives.v1.AdoptedH\x00\x12*\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x1b.presage.collectives.v1.AckH\x00\x12,\n\x04\x64one\x18\x05 \x01(\x0b\x32\x1c.presage.collectives.v1.DoneH\x00\x12.\n\x05leave\x18\x06 \x01(\x0b\x32\x1d.presage.collectives.v1.LeaveH\x00\x42\t\n\x07\x63ontent\"\xa6\x02\n\x0e\x41rbiterMessage\x12\x38\n\nregistered\x18\x01 \x01(\x0b\x32\".presage.collectives.v1.RegisteredH\x00\x12\x39\n\x0bview_update\x18\x02 \x01(\x0b\x32\".presage.collectives.v1.ViewUpdateH\x00\x12\x32\n\x07prepare\x18\x03 \x01(\x0b\x32\x1f.presage.collectives.v1.PrepareH\x00\x12\x30\n\x06update\x18\x04 \x01(\x0b\x32\x1e.presage.collectives.v1.UpdateH\x00\x12.\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x1d.presage.collectives.v1.AbortH\x00\x42\t\n\x07\x63ontent\"\xcb\x01\n\x0cRegistration\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\r\n\x05ranks\x18\x03 \x01(\r\x12\x18\n\x10job_token_sha256\x18\x04 \x01(\x0c\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x10\n\x08instance\x18\x06 \x01(\t\x12\x11\n\tagreement\x18\x07 \x01(\t\x12.\n\x05views\x18\x08 \x03(\x0b\x32\x1f.presage.collectives.v1.JobView\x12\x14\n\x0cnewest_epoch\x18\t \x01(\x04\">\n\nRegistered\x12\x30\n\x08switches\x18\x01 \x03(\x0b\x32\x1e.presage.collectives.v1.Switch\"P\n\x06Switch\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05token\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"\xbf\x01\n\x06Report\x12\x14\n\x07started\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12.\n\x06phases\x18\x02 \x01(\x0b\x32\x1e.presage.collectives.v1.Phases\x12.\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x1e.presage.collectives.v1.Counts\x12\x33\n\tdecisions\x18\x04 \x03(\x0b\x32 .presage.collectives.v1.DecisionB\n\n\x08_started\"\x86\x01\n\x06Phases\x12\x10\n\x08period_s\x18\x01 \x01(\x01\x12+\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x1c.presage.collectives.v1.Call\x12\x15\n\ranchor_number\x18\x03 \x01(\x04\x12\x14\n\x0c\x61nchor_age_s\x18\x04 \x01(\x01\x12\x10\n\x08margin_s\x18\x05 \x01(\x01\",\n\x04\x43\x61ll\x12\x10\n\x08offset_s\x18\x01 \x01(\x01\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"E\n\x06\x43ounts\x12\x0b\n\x03inc\x18\x01 \x01(\x04\x12\x0c\n\x04ring\x18\x02 \x01(\x04\x12\x0f\n\x07refused\x18\x03 \x01(\x04\x12\x0f\n\x07saved_s\x18\x04 \x01(\x01\"\x8b\x01\n\x08\x44\x65\x63ision\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12\x12\n\nduration_s\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\r\x12(\n\x03way\x18\x06 \x01(\x0e\x32\x1b.presage.collectives.v1.Way\"A\n\x07JobView\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x04\x12\x11\n\tdecisions\x18\x03 \x01(\x0c\"<\n\nViewUpdate\x12.\n\x05views\x18\x01 \x03(\x0b\x32\x1f.presage.collectives.v1.JobView\"\x18\n\x07\x41\x64opted\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x16\n\x07Prepare\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\"\n\x03\x41\x63k\x12\x0b\n\x03tag\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x03\"D\n\x06Update\x12\x0b\n\x03tag\x18\x01 \x01(\x04\x12-\n\x04view\x18\x02 \x01(\x0b\x32\x1f.presage.collectives.v1.JobView\"\x14\n\x05\x41\x62ort\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\x13\n\x04\x44one\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\x07\n\x05Leave\"\x0f\n\rStatusRequest\"\xbb\x01\n\x0eStatusResponse\x12\x11\n\tagreement\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x36\n\x08switches\x18\x04 \x03(\x0b\x32$.presage.collectives.v1.SwitchStatus\x12/\n\x04jobs\x18\x05 \x03(\x0b\x32!.presage.collectives.v1.JobStatus\x12\x0f\n\x07notices\x18\x06 \x03(\t\"n\n\x0cSwitchStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x14\n\x0cis_reachable\x18\x05 \x01(\x08\x12\x0f\n\x07problem\x18\x06 \x01(\t\"\xaf\x02\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05ranks\x18\x02 \x01(\r\x12\x11\n\tconnected\x18\x03 \x01(\r\x12\x10\n\x08switches\x18\x04 \x03(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x14\n\x0c\x66irst_number\x18\x06 \x01(\x04\x12\x0e\n\x06window\x18\x07 \x01(\r\x12\x0f\n\x07started\x18\x08 \x01(\x03\x12\x10\n\x08period_s\x18\t \x01(\x01\x12.\n\x06\x63ounts\x18\n \x01(\x0b\x32\x1e.presage.collectives.v1.Counts\x12\r\n\x05state\x18\x0b \x01(\t\x12\x34\n\x07reasons\x18\x0c \x03(\x0b\x32#.presage.collectives.v1.ReasonCount\x12\x14\n\x0cmean_saved_s\x18\r \x01(\x01\":\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"=\n\x0e\x45xplainRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x06number\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\t\n\x07_number\"t\n\x0f\x45xplainResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x12\n\nis_allowed\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\r\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x06 \x03(\t\"!\n\x0fTimelineRequest\x12\x0e\n\x06last_s\x18\x01 \x01(\x01\"}\n\x10TimelineResponse\x12\x31\n\x04rows\x18\x01 \x03(\x0b\x32#.presage.collectives.v1.TimelineRow\x12\x36\n\x08switches\x18\x02 \x03(\x0b\x32$.presage.collectives.v1.SwitchStatus\"`\n\x0bTimelineRow\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08switches\x18\x02 \x03(\t\x12\x32\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32 .presage.collectives.v1.Decision*%\n\x03Way\x12\x08\n\x04RING\x10\x00\x12\x07\n\x03INC\x10\x01\x12\x0b\n\x07REFUSED\x10\x02\x32\x80\x03\n\x0e\x41rbiterService\x12Z\n\x07\x43onnect\x12#.presage.collectives.v1.RankMessage\x1a&.presage.collectives.v1.ArbiterMessage(\x01\x30\x01\x12W\n\x06Status\x12%.presage.collectives.v1.StatusRequest\x1a&.presage.collectives.v1.StatusResponse\x12Z\n\x07\x45xplain\x12&.presage.collectives.v1.ExplainRequest\x1a\'.presage.collectives.v1.ExplainResponse\x12]\n\x08Timeline\x12\'.presage.collectives.v1.TimelineRequest\x1a(.presage.collectives.v1.TimelineResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$presage/collectives/v1/arbiter.proto\x12\x16presage.collectives.v1\"\xc6\x02\n\x0bRankMessage\x12<\n\x0cregistration\x18\x01 \x01(\x0b\x32$.presage.collectives.v1.RegistrationH\x00\x12\x30\n\x06report\x18\x02 \x01(\x0b\x32\x1e.presage.collectives.v1.ReportH\x00\x12\x32\n\x07\x61\x64opted\x18\x03 \x01(\x0b\x32\x1f.presage.collectives.v1.AdoptedH\x00\x12*\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x1b.presage.collectives.v1.AckH\x00\x12,\n\x04\x64one\x18\x05 \x01(\x0b\x32\x1c.presage.collectives.v1.DoneH\x00\x12.\n\x05leave\x18\x06 \x01(\x0b\x32\x1d.presage.collectives.v1.LeaveH\x00\x42\t\n\x07\x63ontent\"\xa6\x02\n\x0e\x41rbiterMessage\x12\x38\n\nregistered\x18\x01 \x01(\x0b\x32\".presage.collectives.v1.RegisteredH\x00\x12\x39\n\x0bview_update\x18\x02 \x01(\x0b\x32\".presage.collectives.v1.ViewUpdateH\x00\x12\x32\n\x07prepare\x18\x03 \x01(\x0b\x32\x1f.presage.collectives.v1.PrepareH\x00\x12\x30\n\x06update\x18\x04 \x01(\x0b\x32\x1e.presage.collectives.v1.UpdateH\x00\x12.\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x1d.presage.collectives.v1.AbortH\x00\x42\t\n\x07\x63ontent\"\xcb\x01\n\x0cRegistration\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\r\n\x05ranks\x18\x03 \x01(\r\x12\x18\n\x10job_token_sha256\x18\x04 \x01(\x0c\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x10\n\x08instance\x18\x06 \x01(\t\x12\x11\n\tagreement\x18\x07 \x01(\t\x12.\n\x05views\x18\x08 \x03(\x0b\x32\x1f.presage.collectives.v1.JobView\x12\x14\n\x0cnewest_epoch\x18\t \x01(\x04\">\n\nRegistered\x12\x30\n\x08switches\x18\x01 \x03(\x0b\x32\x1e.presage.collectives.v1.Switch\"P\n\x06Switch\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05token\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"\xbf\x01\n\x06Report\x12\x14\n\x07started\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12.\n\x06phases\x18\x02 \x01(\x0b\x32\x1e.presage.collectives.v1.Phases\x12.\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x1e.presage.collectives.v1.Counts\x12\x33\n\tdecisions\x18\x04 \x03(\x0b\x32 .presage.collectives.v1.DecisionB\n\n\x08_started\"\x86\x01\n\x06Phases\x12\x10\n\x08period_s\x18\x01 \x01(\x01\x12+\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x1c.presage.collectives.v1.Call\x12\x15\n\ranchor_number\x18\x03 \x01(\x04\x12\x14\n\x0c\x61nchor_age_s\x18\x04 \x01(\x01\x12\x10\n\x08margin_s\x18\x05 \x01(\x01\"N\n\x04\x43\x61ll\x12\x10\n\x08offset_s\x18\x01 \x01(\x01\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x14\n\x07shift_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\n\n\x08_shift_s\"E\n\x06\x43ounts\x12\x0b\n\x03inc\x18\x01 \x01(\x04\x12\x0c\n\x04ring\x18\x02 \x01(\x04\x12\x0f\n\x07refused\x18\x03 \x01(\x04\x12\x0f\n\x07saved_s\x18\x04 \x01(\x01\"\x8b\x01\n\x08\x44\x65\x63ision\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12\x12\n\nduration_s\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\r\x12(\n\x03way\x18\x06 \x01(\x0e\x32\x1b.presage.collectives.v1.Way\"A\n\x07JobView\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x04\x12\x11\n\tdecisions\x18\x03 \x01(\x0c\"<\n\nViewUpdate\x12.\n\x05views\x18\x01 \x03(\x0b\x32\x1f.presage.collectives.v1.JobView\"\x18\n\x07\x41\x64opted\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x16\n\x07Prepare\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\"\n\x03\x41\x63k\x12\x0b\n\x03tag\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x03\"D\n\x06Update\x12\x0b\n\x03tag\x18\x01 \x01(\x04\x12-\n\x04view\x18\x02 \x01(\x0b\x32\x1f.presage.collectives.v1.JobView\"\x14\n\x05\x41\x62ort\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\x13\n\x04\x44one\x12\x0b\n\x03tag\x18\x01 \x01(\x04\"\x07\n\x05Leave\"\x0f\n\rStatusRequest\"\xbb\x01\n\x0eStatusResponse\x12\x11\n\tagreement\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x36\n\x08switches\x18\x04 \x03(\x0b\x32$.presage.collectives.v1.SwitchStatus\x12/\n\x04jobs\x18\x05 \x03(\x0b\x32!.presage.collectives.v1.JobStatus\x12\x0f\n\x07notices\x18\x06 \x03(\t\"n\n\x0cSwitchStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x14\n\x0cis_reachable\x18\x05 \x01(\x08\x12\x0f\n\x07problem\x18\x06 \x01(\t\"\xaf\x02\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05ranks\x18\x02 \x01(\r\x12\x11\n\tconnected\x18\x03 \x01(\r\x12\x10\n\x08switches\x18\x04 \x03(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x14\n\x0c\x66irst_number\x18\x06 \x01(\x04\x12\x0e\n\x06window\x18\x07 \x01(\r\x12\x0f\n\x07started\x18\x08 \x01(\x03\x12\x10\n\x08period_s\x18\t \x01(\x01\x12.\n\x06\x63ounts\x18\n \x01(\x0b\x32\x1e.presage.collectives.v1.Counts\x12\r\n\x05state\x18\x0b \x01(\t\x12\x34\n\x07reasons\x18\x0c \x03(\x0b\x32#.presage.collectives.v1.ReasonCount\x12\x14\n\x0cmean_saved_s\x18\r \x01(\x01\":\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"=\n\x0e\x45xplainRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x13\n\x06number\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\t\n\x07_number\"t\n\x0f\x45xplainResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x12\n\nis_allowed\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\r\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x06 \x03(\t\"!\n\x0fTimelineRequest\x12\x0e\n\x06last_s\x18\x01 \x01(\x01\"}\n\x10TimelineResponse\x12\x31\n\x04rows\x18\x01 \x03(\x0b\x32#.presage.collectives.v1.TimelineRow\x12\x36\n\x08switches\x18\x02 \x03(\x0b\x32$.presage.collectives.v1.SwitchStatus\"`\n\x0bTimelineRow\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x10\n\x08switches\x18\x02 \x03(\t\x12\x32\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32 .presage.collectives.v1.Decision*%\n\x03Way\x12\x08\n\x04RING\x10\x00\x12\x07\n\x03INC\x10\x01\x12\x0b\n\x07REFUSED\x10\x02\x32\x80\x03\n\x0e\x41rbiterService\x12Z\n\x07\x43onnect\x12#.presage.collectives.v1.RankMessage\x1a&.presage.collectives.v1.ArbiterMessage(\x01\x30\x01\x12W\n\x06Status\x12%.presage.collectives.v1.StatusRequest\x1a&.presage.collectives.v1.StatusResponse\x12Z\n\x07\x45xplain\x12&.presage.collectives.v1.ExplainRequest\x1a\'.presage.collectives.v1.ExplainResponse\x12]\n\x08Timeline\x12\'.presage.collectives.v1.TimelineRequest\x1a(.presage.collectives.v1.TimelineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'presage.collectives.v1.arbiter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WAY']._serialized_start=3095
-  _globals['_WAY']._serialized_end=3132
+  _globals['_WAY']._serialized_start=3129
+  _globals['_WAY']._serialized_end=3166
   _globals['_RANKMESSAGE']._serialized_start=65
   _globals['_RANKMESSAGE']._serialized_end=391
   _globals['_ARBITERMESSAGE']._serialized_start=394
@@ -48,49 +48,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PHASES']._serialized_start=1237
   _globals['_PHASES']._serialized_end=1371
   _globals['_CALL']._serialized_start=1373
-  _globals['_CALL']._serialized_end=1417
-  _globals['_COUNTS']._serialized_start=1419
-  _globals['_COUNTS']._serialized_end=1488
-  _globals['_DECISION']._serialized_start=1491
-  _globals['_DECISION']._serialized_end=1630
-  _globals['_JOBVIEW']._serialized_start=1632
-  _globals['_JOBVIEW']._serialized_end=1697
-  _globals['_VIEWUPDATE']._serialized_start=1699
-  _globals['_VIEWUPDATE']._serialized_end=1759
-  _globals['_ADOPTED']._serialized_start=1761
-  _globals['_ADOPTED']._serialized_end=1785
-  _globals['_PREPARE']._serialized_start=1787
-  _globals['_PREPARE']._serialized_end=1809
-  _globals['_ACK']._serialized_start=1811
-  _globals['_ACK']._serialized_end=1845
-  _globals['_UPDATE']._serialized_start=1847
-  _globals['_UPDATE']._serialized_end=1915
-  _globals['_ABORT']._serialized_start=1917
-  _globals['_ABORT']._serialized_end=1937
-  _globals['_DONE']._serialized_start=1939
-  _globals['_DONE']._serialized_end=1958
-  _globals['_LEAVE']._serialized_start=1960
-  _globals['_LEAVE']._serialized_end=1967
-  _globals['_STATUSREQUEST']._serialized_start=1969
-  _globals['_STATUSREQUEST']._serialized_end=1984
-  _globals['_STATUSRESPONSE']._serialized_start=1987
-  _globals['_STATUSRESPONSE']._serialized_end=2174
-  _globals['_SWITCHSTATUS']._serialized_start=2176
-  _globals['_SWITCHSTATUS']._serialized_end=2286
-  _globals['_JOBSTATUS']._serialized_start=2289
-  _globals['_JOBSTATUS']._serialized_end=2592
-  _globals['_REASONCOUNT']._serialized_start=2594
-  _globals['_REASONCOUNT']._serialized_end=2652
-  _globals['_EXPLAINREQUEST']._serialized_start=2654
-  _globals['_EXPLAINREQUEST']._serialized_end=2715
-  _globals['_EXPLAINRESPONSE']._serialized_start=2717
-  _globals['_EXPLAINRESPONSE']._serialized_end=2833
-  _globals['_TIMELINEREQUEST']._serialized_start=2835
-  _globals['_TIMELINEREQUEST']._serialized_end=2868
-  _globals['_TIMELINERESPONSE']._serialized_start=2870
-  _globals['_TIMELINERESPONSE']._serialized_end=2995
-  _globals['_TIMELINEROW']._serialized_start=2997
-  _globals['_TIMELINEROW']._serialized_end=3093
-  _globals['_ARBITERSERVICE']._serialized_start=3135
-  _globals['_ARBITERSERVICE']._serialized_end=3519
+  _globals['_CALL']._serialized_end=1451
+  _globals['_COUNTS']._serialized_start=1453
+  _globals['_COUNTS']._serialized_end=1522
+  _globals['_DECISION']._serialized_start=1525
+  _globals['_DECISION']._serialized_end=1664
+  _globals['_JOBVIEW']._serialized_start=1666
+  _globals['_JOBVIEW']._serialized_end=1731
+  _globals['_VIEWUPDATE']._serialized_start=1733
+  _globals['_VIEWUPDATE']._serialized_end=1793
+  _globals['_ADOPTED']._serialized_start=1795
+  _globals['_ADOPTED']._serialized_end=1819
+  _globals['_PREPARE']._serialized_start=1821
+  _globals['_PREPARE']._serialized_end=1843
+  _globals['_ACK']._serialized_start=1845
+  _globals['_ACK']._serialized_end=1879
+  _globals['_UPDATE']._serialized_start=1881
+  _globals['_UPDATE']._serialized_end=1949
+  _globals['_ABORT']._serialized_start=1951
+  _globals['_ABORT']._serialized_end=1971
+  _globals['_DONE']._serialized_start=1973
+  _globals['_DONE']._serialized_end=1992
+  _globals['_LEAVE']._serialized_start=1994
+  _globals['_LEAVE']._serialized_end=2001
+  _globals['_STATUSREQUEST']._serialized_start=2003
+  _globals['_STATUSREQUEST']._serialized_end=2018
+  _globals['_STATUSRESPONSE']._serialized_start=2021
+  _globals['_STATUSRESPONSE']._serialized_end=2208
+  _globals['_SWITCHSTATUS']._serialized_start=2210
+  _globals['_SWITCHSTATUS']._serialized_end=2320
+  _globals['_JOBSTATUS']._serialized_start=2323
+  _globals['_JOBSTATUS']._serialized_end=2626
+  _globals['_REASONCOUNT']._serialized_start=2628
+  _globals['_REASONCOUNT']._serialized_end=2686
+  _globals['_EXPLAINREQUEST']._serialized_start=2688
+  _globals['_EXPLAINREQUEST']._serialized_end=2749
+  _globals['_EXPLAINRESPONSE']._serialized_start=2751
+  _globals['_EXPLAINRESPONSE']._serialized_end=2867
+  _globals['_TIMELINEREQUEST']._serialized_start=2869
+  _globals['_TIMELINEREQUEST']._serialized_end=2902
+  _globals['_TIMELINERESPONSE']._serialized_start=2904
+  _globals['_TIMELINERESPONSE']._serialized_end=3029
+  _globals['_TIMELINEROW']._serialized_start=3031
+  _globals['_TIMELINEROW']._serialized_end=3127
+  _globals['_ARBITERSERVICE']._serialized_start=3169
+  _globals['_ARBITERSERVICE']._serialized_end=3553
 # @@protoc_insertion_point(module_scope)

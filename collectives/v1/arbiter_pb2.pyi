@@ -115,12 +115,14 @@ class Phases(_message.Message):
     def __init__(self, period_s: _Optional[float] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., anchor_number: _Optional[int] = ..., anchor_age_s: _Optional[float] = ..., margin_s: _Optional[float] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("offset_s", "size_bytes")
+    __slots__ = ("offset_s", "size_bytes", "shift_s")
     OFFSET_S_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_S_FIELD_NUMBER: _ClassVar[int]
     offset_s: float
     size_bytes: int
-    def __init__(self, offset_s: _Optional[float] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    shift_s: float
+    def __init__(self, offset_s: _Optional[float] = ..., size_bytes: _Optional[int] = ..., shift_s: _Optional[float] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("inc", "ring", "refused", "saved_s")

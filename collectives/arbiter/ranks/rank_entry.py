@@ -91,7 +91,8 @@ def _problem(phases: pb.Phases) -> str:
     if any(call.size_bytes > MAX_SIZE_BYTES for call in phases.calls):
         return "an AllReduce with an impossible size"
     offsets = [call.offset_s for call in phases.calls]
-    times = [phases.anchor_age_s, phases.margin_s, *offsets]
+    shifts_s = [call.shift_s for call in phases.calls]  # 0 where absent
+    times = [phases.anchor_age_s, phases.margin_s, *offsets, *shifts_s]
     if not all(math.isfinite(time) and abs(time) <= 1e9 for time in times):
         return "a time that is not finite"
     return _order_problem(phases, offsets)
@@ -100,6 +101,8 @@ def _problem(phases: pb.Phases) -> str:
 def _order_problem(phases: pb.Phases, offsets: list[float]) -> str:
     if phases.margin_s < 0 or phases.anchor_number > MAX_EPOCH:
         return "a negative margin, or a number that is out of range"
+    if any(call.shift_s < 0 for call in phases.calls):
+        return "an AllReduce on the switch that delays the next one"
     if offsets != sorted(offsets) or offsets[-1] - offsets[0] > phases.period_s:
         return "offsets that do not increase within the period"
     return ""
@@ -108,8 +111,13 @@ def _order_problem(phases: pb.Phases, offsets: list[float]) -> str:
 def _rhythm(phases: pb.Phases, now_s: float) -> Rhythm:
     return Rhythm(
         phases.period_s,
-        tuple(Call(call.offset_s, call.size_bytes) for call in phases.calls),
+        tuple(_call(call) for call in phases.calls),
         phases.anchor_number,
         now_s - phases.anchor_age_s,
         phases.margin_s,
     )
+
+
+def _call(call: pb.Call) -> Call:
+    shift_s = call.shift_s if call.HasField("shift_s") else None
+    return Call(call.offset_s, call.size_bytes, shift_s)

@@ -38,7 +38,8 @@ class ViewPlanning:
         current = None if joining or not state.controller.is_stable else state.view
         if not members and not state.controller.jobs:
             return
-        view = plan(reports, current, state.switches.slots, now_s, state.options.planner)
+        tables = agreement.views_in_force(state.controller)
+        view = plan(reports, current, state.switches.slots, now_s, state.options.planner, tables)
         if view is None:
             return
         planned = [(job, job.is_member, job.switches) for job in members]

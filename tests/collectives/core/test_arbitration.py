@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.collectives.core.arbitration import Claim, decide, decision_tables
+from presage.collectives.core.arbitration import (
+    Claim,
+    decide,
+    decision_tables,
+    predicted_arrivals,
+)
 from presage.collectives.core.view import Reason
 from tests.collectives.core.jobs import job, jobs, view
 
@@ -128,12 +135,12 @@ def test_decisions_depend_on_the_view_only(some, slots):
 @given(jobs(), st.integers(1, 3))
 def test_predicted_runs_on_a_switch_never_exceed_its_slots(some, slots):
     tables = decision_tables(view(*some, slots=slots))
+    arrivals_s = predicted_arrivals(view(*some, slots=slots))
     always = sum(set(tables[j.job_id].decisions) == {Reason.RESERVED} for j in some)
     runs = [
-        (j.arrival_s(number), j.arrival_s(number) + j.inc_s(number), j.job_id)
+        (at_s, at_s + j.inc_s(number), j.job_id)
         for j in some
-        if j.is_predictable
-        for number in range(8)
+        for number, at_s in enumerate(arrivals_s.get(j.job_id, ()))
         if tables[j.job_id].is_allowed(number)
     ]
 
@@ -146,11 +153,9 @@ def test_predicted_runs_on_a_switch_never_exceed_its_slots(some, slots):
 @given(jobs(), st.integers(1, 2))
 def test_an_idle_switch_is_denied_only_in_favour_of_another_job(some, slots):
     tables = decision_tables(view(*some, slots=slots))
+    arrivals_s = predicted_arrivals(view(*some, slots=slots))
     arrivals = [
-        (j, number, j.arrival_s(number))
-        for j in some
-        if j.is_predictable and j.ranks > 1
-        for number in range(8)
+        (j, number, at_s) for j in some for number, at_s in enumerate(arrivals_s.get(j.job_id, ()))
     ]
 
     for job_, number, at_s in arrivals:
@@ -160,3 +165,25 @@ def test_an_idle_switch_is_denied_only_in_favour_of_another_job(some, slots):
                 other is not job_ and at_s <= other_s < end_s + other.margin_s
                 for other, _, other_s in arrivals
             )
+
+
+def test_an_allreduce_on_the_switch_moves_those_after_it():
+    by_switch = predicted_arrivals(view(job("a", shift_s=None)))["a"]
+    hidden = predicted_arrivals(view(job("a", shift_s=0.0)))["a"]
+
+    assert by_switch == pytest.approx([9.5 * i for i in range(8)], abs=0.01)  # each saves 0.5 s
+    assert hidden == pytest.approx([10.0 * i for i in range(8)])
+
+
+def test_decisions_before_the_adoption_are_kept_and_occupy_the_switch():
+    rival = job("b", anchor_s=0.5, size=2_000_000)  # saves more
+    kept = (bytes([Reason.HIGHEST_SCORE]), bytes([Reason.LOWER_SCORE]))
+    tables = decision_tables(replace(view(job("a"), rival), kept=kept), ageing=0)
+
+    assert reasons(tables, "a")[:2] == [Reason.HIGHEST_SCORE, Reason.LOWER_SCORE]
+    assert reasons(tables, "b")[:2] == [Reason.LOWER_SCORE, Reason.NO_OTHER_ARRIVAL]
+
+
+def test_kept_decisions_of_another_number_of_jobs_are_refused():
+    with pytest.raises(ValueError, match="1 jobs, 2 kept decisions"):
+        replace(view(job("a")), kept=(b"", b""))

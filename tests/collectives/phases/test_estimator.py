@@ -44,6 +44,40 @@ def demand(phases):
     )  # fmt: skip
 
 
+# The switch ------------------------------------------------------------------------------------
+
+
+def observe_on_switch(count, is_on_switch, saved_s=0.2):
+    """Return the phases of iterations of 1 s with one AllReduce, some of them on the switch."""
+    estimator, start_s = PhaseEstimator(clock=lambda: -1e9), 0.0
+    for number in range(count):
+        estimator.observe(number, start_s, MB, on_switch=is_on_switch(number))
+        start_s += 1.0 - saved_s * is_on_switch(number)
+    return estimator.estimate(), start_s
+
+
+@given(st.lists(st.booleans(), min_size=8, max_size=40), st.floats(0, 0.9))
+def test_the_rhythm_is_the_same_whatever_runs_on_the_switch(on_switch, saved_s):
+    on_switch = [False, True, False, True, *on_switch]
+    phases, next_s = observe_on_switch(len(on_switch), on_switch.__getitem__, saved_s)
+
+    assert phases.period_s == pytest.approx(1.0)
+    assert phases.calls[0].shift_s == pytest.approx(saved_s, abs=1e-9)
+    expected_s = phases.arrival_s(len(on_switch)) - saved_s * on_switch[-1]
+    assert expected_s == pytest.approx(next_s)
+
+
+def test_the_shift_of_a_job_that_was_never_on_the_switch_is_unknown():
+    phases, _ = observe_on_switch(20, lambda number: False)
+    assert phases.calls[0].shift_s is None
+
+
+def test_the_rhythm_of_a_job_that_is_always_on_the_switch_is_that_on_the_switch():
+    phases, next_s = observe_on_switch(20, lambda number: True)
+    assert phases.calls[0].shift_s == 0
+    assert phases.arrival_s(20) == pytest.approx(next_s)
+
+
 # Estimates -------------------------------------------------------------------------------------
 
 
