@@ -129,6 +129,8 @@ def test_jobs_are_bounded():
         ({"margin_s": -0.1}, "negative margin"),
         ({"margin_s": math.inf}, "not finite"),
         ({"calls": []}, "0 AllReduces"),
+        ({"calls": [pb.Call(shift_s=math.nan)]}, "not finite"),
+        ({"calls": [pb.Call(shift_s=-0.1)]}, "delays the next one"),
         ({"calls": [pb.Call(size_bytes=2**63)]}, "impossible size"),
         ({"calls": [pb.Call(offset_s=0.05), pb.Call(offset_s=0.01)]}, "do not increase"),
         ({"calls": [pb.Call(offset_s=0.0), pb.Call(offset_s=0.5)]}, "do not increase"),
