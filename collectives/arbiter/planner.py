@@ -1,8 +1,8 @@
 """Planner of views: a pure function of the reports of all jobs and the view in force.
 
 A new view is planned when a job comes or goes, when arrivals differ by more than their margin from
-what the view predicts, and when the window of a job is half over. Otherwise the view in force stays, because each change
-costs messages to all ranks and may cost a fence at the switches.
+what the view predicts, and when the window of a job is half over. Otherwise the view in force
+stays, because each change costs messages to all ranks and may cost a fence at the switches.
 """
 
 from __future__ import annotations
