@@ -84,9 +84,7 @@ def test_python_in_guides_compiles(page):
         compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.parent.name != "benchmarks"], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_lines_outside_of_tables_and_blocks_have_at_most_120_characters(page):
     text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
