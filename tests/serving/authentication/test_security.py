@@ -223,7 +223,7 @@ def test_a_server_does_not_start_with_an_invalid_token_file(release, tmp_path):
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
         (f"scheduler owner {'0' * 64}\n", "role 'owner' does not exist"),
-        ("# nobody\n", "contains no token"),
+        ("# no tokens\n", "contains no token"),
     ):
         (tmp_path / "tokens").write_text(text)
         with pytest.raises(ConfigError, match=said):

@@ -98,7 +98,7 @@ def test_a_job_beyond_the_models_is_an_error_for_its_own_row(stub, job):
 
 def test_a_call_whose_rows_all_fail_ends_with_the_first_rows_status(stub, job):
     request = request_of(job, jobs=1)
-    request.devices[0].kind, request.devices[1].kind = "h20", "nobody's"
+    request.devices[0].kind, request.devices[1].kind = "h20", "other kind"
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.NOT_FOUND
     assert details.startswith("devices[0].kind is not known; did you mean 'h200'")

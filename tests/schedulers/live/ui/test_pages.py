@@ -173,9 +173,9 @@ def test_a_job_with_any_id_has_a_page_with_a_link(client, stand_in, name):
 
 
 def test_an_unknown_job_is_not_found(client):
-    page = client.get("/jobs/nobody")
+    page = client.get("/jobs/missing")
     assert page.status_code == 404
-    assert "no job &#39;nobody&#39; is known" in page.text
+    assert "no job &#39;missing&#39; is known" in page.text
     assert client.get("/nothing").status_code == 404
     assert client.get("/jobs/%ff%00").status_code == 404
     page = client.get(f"/jobs/{'a' * 50_000}")

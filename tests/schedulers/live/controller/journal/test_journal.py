@@ -629,7 +629,7 @@ def test_after_a_lost_commit_response_the_journal_must_be_reopened(postgres_url,
     journal.append([{"n": 1}])
     if is_there:  # waits after the commit for a standby that does not exist
         waits = "wait_event = 'SyncRep'"
-        sql(postgres_url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        sql(postgres_url, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
     else:  # waits in the commit
         waits = "wait_event = 'PgSleep'"
         sql(
