@@ -25,6 +25,13 @@ def test_the_tables_page_is_what_the_schemas_say():
     assert (ROOT / "docs/reference/tables.md").read_text() == page
 
 
+def test_the_metrics_page_has_the_metrics_of_all_servers():
+    page = SITE["metrics_page"]()
+
+    for name in ("presage_requests", "presage_cluster_jobs", "presage_inc_allreduces", "lag_s"):
+        assert f"`{name}`" in page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_relative_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
