@@ -248,7 +248,7 @@ def test_committed_cursors_in_the_journal_are_those_that_all_members_have(tmp_pa
     assert Journal(tmp_path / "journal").records[-1]["type"] == "formed"
 
 
-def test_with_a_full_disk_nothing_is_announced_and_the_job_goes_on_when_there_is_space(
+def test_with_a_full_disk_nothing_is_announced_and_the_job_continues_when_there_is_space(
     tmp_path, monkeypatch
 ):
     leader = make_leader(tmp_path)

@@ -57,7 +57,7 @@ def compiler_that_fails(path):
     return str(path)
 
 
-def test_without_a_compiler_the_python_aggregator_runs_and_says_so(cache, monkeypatch):
+def test_without_a_compiler_the_python_aggregator_runs_and_reports_why(cache, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
 
     with SwitchProcess() as switch:

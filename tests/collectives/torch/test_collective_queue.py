@@ -129,7 +129,7 @@ def test_i5_the_callback_only_signals_the_thread_of_the_queue(inc_queue, log):
     assert {thread for entry, thread in log if entry != "start a"} == {"inc-queue"}
 
 
-def test_i5_the_queue_goes_on_after_a_collective_that_had_not_begun(inc_queue, log):
+def test_i5_the_queue_continues_after_a_collective_that_had_not_begun(inc_queue, log):
     first = Collective("a", log, is_at_once=False, start_error=RuntimeError("no memory"))
     first.has_begun = False
 
