@@ -13,8 +13,9 @@ import pytest
 from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.core.view import Reason
 from presage.serving.authentication.local_token import local_token
-from tests.collectives.arbiter.support.processes import JobProcesses, wait_until
+from tests.collectives.arbiter.support.processes import JobProcesses
 from tests.collectives.arbiter.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

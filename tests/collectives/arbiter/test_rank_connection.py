@@ -14,8 +14,8 @@ from presage.collectives.core.demand import Call
 from presage.collectives.core.messages import Adopted, Done, ViewUpdate
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
-from tests.collectives.arbiter.support.processes import wait_until
 from tests.collectives.arbiter.support.rank_process import Phases
+from tests.support.waiting import wait_until
 
 OWN = Registration("job", 0, 2, "secret")
 PHASES = Phases(0.1, (Call(0.0, 100),), 0, 0.0)

@@ -17,6 +17,7 @@ from presage.collectives.torch.peers import connections
 from presage.collectives.torch.peers.address import own_address
 from presage.collectives.torch.peers.connections import Peers
 from presage.collectives.torch.peers.messages import Ballot
+from tests.support.waiting import wait_until
 
 TOKEN = "0" * 32
 SUM_BYTES = 24 << 20
@@ -125,7 +126,5 @@ def test_a_large_sum_has_the_time_out_for_each_part_only(connect, monkeypatch):
 
     assert time.monotonic() - begin_s > 0.5
     assert first.lost == []
-    while not received:
-        assert time.monotonic() - begin_s < 20
-        time.sleep(0.01)
+    wait_until(lambda: received, 20)
     assert received[0].data == data

@@ -32,8 +32,9 @@ from presage.system.files.atomic_file import replace_text
 from presage.system.files.regular_file import open_regular, read_small
 from tests.schedulers.live.agent.accounts import ALICE, PYTHON, needs_accounts, reachable_node
 from tests.schedulers.live.agent.hostile_job import deep, leased, locked, makers
-from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, until
+from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node
 from tests.schedulers.live.agent.test_agent import CPU, GIB, Played, order, orders
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("hostile_job.py")
 SEEDS = [int(word) for word in os.environ.get("PRESAGE_TEST_SEEDS", "1,2").split(",")]
@@ -330,7 +331,7 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
         left = {path.name for path in (node.state / "tasks").iterdir()}
         return left <= (set() if run_as else {"hostile.1"})  # the job may have damaged its spec
 
-    until(is_clean, 120.0)
+    wait_until(is_clean, 120.0)
     assert victim.read_text() == "untouched"
     assert _peak_bytes() - before < MORE_BYTES
 
