@@ -145,7 +145,7 @@ def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
     again = make_leader(tmp_path, silence_s=5.0)
     (a,) = join(again, "a", report=Report(1, "running", Cursor(2), has_state=True))
     again.tick(0.0)
-    again._channels._last_message_s["b"] -= 6.0
+    again.channels.last_message_s["b"] -= 6.0
     again.tick(0.0)
 
     assert "b" not in again.membership.workers
@@ -156,7 +156,7 @@ def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_s
     leader = make_leader(tmp_path, silence_s=5.0)
     join(leader, "a", "b")
     for name in ("a", "b"):
-        leader._channels._last_message_s[name] -= 6.0
+        leader.channels.last_message_s[name] -= 6.0
 
     leader.tick(6.0)
 
@@ -356,7 +356,7 @@ def test_a_successor_starts_from_scratch_if_only_newcomers_connect(tmp_path):
     join(leader, "c")
     leader.tick(0.0)
     assert leader.current == 0
-    leader._first_ready_s -= 1.0
+    leader.first_ready_s -= 1.0
     leader.tick(0.0)
 
     assert leader.current == 1

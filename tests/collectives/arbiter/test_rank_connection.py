@@ -80,12 +80,12 @@ def test_i4_a_call_takes_microseconds_and_memory_is_bounded(target):
 def test_a_rank_that_registers_again_names_the_views_that_it_may_use():
     connection = RankConnection("127.0.0.1:1", OWN)
     views = tuple(JobView(epoch, 0, b"\1") for epoch in (3, 5, 8))
-    connection._note(ViewUpdate("job", 0, views[:2]))
-    connection._note(ViewUpdate("job", 0, views))
-    found = connection._wire_registration()
+    connection.remember_views(ViewUpdate("job", 0, views[:2]))
+    connection.remember_views(ViewUpdate("job", 0, views))
+    found = connection.wire_registration()
     assert [view.epoch for view in found.views] == [3, 5, 8]
     connection.send(Adopted("job", 0, 5))
-    found = connection._wire_registration()
+    found = connection.wire_registration()
     assert ([view.epoch for view in found.views], found.newest_epoch) == ([5, 8], 8)
     connection.close()
 

@@ -108,8 +108,8 @@ def test_the_address_of_an_interface_is_used_and_an_unknown_one_is_an_error(monk
 
 
 def test_a_large_sum_has_the_time_out_for_each_part_only(connect, monkeypatch):
-    monkeypatch.setattr(connections, "_SEND_S", 0.5)
-    monkeypatch.setattr(connections, "_READ_BYTES", 1 << 20)
+    monkeypatch.setattr(connections, "SEND_S", 0.5)
+    monkeypatch.setattr(connections, "READ_BYTES", 1 << 20)
     received = []
     first, second = connect(ignore, lambda rank, message: received.append(message))
     read = second._read

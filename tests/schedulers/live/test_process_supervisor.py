@@ -157,7 +157,7 @@ def test_a_signal_ends_all_processes_even_during_a_restart_delay(folder, number)
 
         threading.Thread(target=signal_when_due).start()
         supervisor.run()
-        pids = [child.process.pid for child in supervisor._children if child.process]
+        pids = [child.process.pid for child in supervisor.children if child.process]
     assert reported.is_set()
     assert not any(map(running, pids))
     assert signal.getsignal(number) is handler
@@ -168,6 +168,6 @@ def test_a_process_that_ignores_sigterm_is_killed(folder, monkeypatch):
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     with supervising(print) as supervisor:
         assert supervisor.start_until(python(folder, "one", deaf + SLEEPS), "ready")
-        (child,) = supervisor._children
+        (child,) = supervisor.children
         assert child.process is not None
     assert child.process.returncode == -signal.SIGKILL

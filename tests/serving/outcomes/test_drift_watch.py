@@ -147,8 +147,8 @@ def test_a_replaced_log_is_read_from_its_beginning(release, job, cpu, tmp_path):
         with reporting_to(release, path) as client:
             reported(client, job, cpu, runs, 1.0, prefix=prefix)
         watch.check()
-        assert watch._evaluated is not None
-        assert watch._evaluated.outcomes == 4 * runs
+        assert watch.evaluated is not None
+        assert watch.evaluated.outcomes == 4 * runs
 
 
 def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, cpu, tmp_path):

@@ -43,8 +43,8 @@ KINDS = 3
 @pytest.fixture
 def short_backoff(monkeypatch) -> None:
     """Shorten the backoff, for tests with many failures."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 0.002)
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MAX_BACKOFF_S", 0.05)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MIN_BACKOFF_S", 0.002)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MAX_BACKOFF_S", 0.05)
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def event(n: int) -> dict:
 
 
 def test_an_ended_watch_is_renewed_without_a_backoff(server, monkeypatch):
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 9.0)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MIN_BACKOFF_S", 9.0)
     with running_cache(server, watch_timeout_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))

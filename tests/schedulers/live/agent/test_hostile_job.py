@@ -228,7 +228,7 @@ class Reports:
             ends_s = time.monotonic() + within_s
             async for report in agent.reports():
                 agent.receive(orders(*jobs, report_number=report.number))
-                self.longest_s = max(self.longest_s, boottime_s() - agent._checked_s)
+                self.longest_s = max(self.longest_s, boottime_s() - agent.checked_s)
                 assert not working.done(), working.exception()
                 assert time.monotonic() < ends_s, played.agent.core.report()
                 if done():
@@ -345,7 +345,7 @@ def _peak_bytes() -> int:
 
 def test_a_lease_is_not_renewed_while_task_checks_are_stalled(node, tmp_path, monkeypatch):
     stall_s, lease_s = 1.0, 4.0
-    monkeypatch.setattr(agent_module, "_STALLED_S", stall_s)
+    monkeypatch.setattr(agent_module, "STALLED_S", stall_s)
     os.mkfifo(tmp_path / "fifo")
     observe = vars(agent_module)["observe"]
     hangs = [False]
@@ -377,13 +377,13 @@ def test_a_lease_is_not_renewed_while_task_checks_are_stalled(node, tmp_path, mo
         await asyncio.to_thread(agent.adopt_tasks)
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(answers())]
         await until_(lambda: played.runs("job"))
-        looked_s, hangs[0] = agent._checked_s, True
+        looked_s, hangs[0] = agent.checked_s, True
         folder = played.folder("job.1")
         try:
             await until_(folder.exit)  # the shim applies the lease
             assert folder.exit().reason == "lease"  # type: ignore[union-attr]
-            latest_s = agent._checked_s + stall_s + lease_s
-            assert agent._checked_s < looked_s + 30.0
+            latest_s = agent.checked_s + stall_s + lease_s
+            assert agent.checked_s < looked_s + 30.0
             assert (read_lease(node.state) or 0.0) <= latest_s
             assert any("has been checking its tasks" in problem for problem in problems)
             await until_(lambda: boottime_s() > latest_s + 1.0)

@@ -201,7 +201,7 @@ def test_a_gpu_out_of_memory_error_is_reported_as_out_of_memory(node):
 
 
 def test_a_worker_that_leaves_its_elastic_job_has_not_failed(node):
-    assert (observation._WORKER_VARIABLE, observation._LEFT) == (WORKER_VARIABLE, LEFT)
+    assert (observation.WORKER_VARIABLE, observation.LEFT) == (WORKER_VARIABLE, LEFT)
     code = f"raise SystemExit({LEFT})"
     left = pb.Exit(requested=True, description="it left its elastic job")
     failed = pb.Exit(description="ended with status 75")

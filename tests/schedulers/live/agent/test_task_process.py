@@ -380,10 +380,10 @@ def test_a_shim_that_dies_at_its_start_is_an_error_and_can_be_launched_again(nod
 
 def test_the_reason_why_no_process_can_be_started(monkeypatch):
     assert why_cannot_launch() == ""
-    python = task_process._PYTHON
-    monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
+    python = task_process.PYTHON
+    monkeypatch.setattr(task_process, "SHIM", "import no_such_module; never")
     assert "No module named 'no_such_module'" in why_cannot_launch()
-    monkeypatch.setattr(task_process, "_PYTHON", ("/no/such/python", *python[1:]))
+    monkeypatch.setattr(task_process, "PYTHON", ("/no/such/python", *python[1:]))
     assert why_cannot_launch().startswith("no process can be started")
 
 

@@ -545,7 +545,7 @@ class DiskThatFails:
 
 def test_after_a_failed_fsync_the_journal_must_be_reopened(tmp_path):
     journal = Journal.open(str(tmp_path / "j.db"))
-    store: Any = journal._store
+    store: Any = journal.store
     store._database = DiskThatFails(store._database)
     with pytest.raises(UnsureJournalError, match="open the journal again and read"):
         journal.append([{"n": 1}])
