@@ -143,7 +143,7 @@ def test_the_reason_of_a_rejection_is_kept(start_switch, start_arbiter):
         (Registration("third", 0, 2, "t", agreement="two_phase"), "two_phase"),
     ]:
         connection = RankConnection(arbiter.target, own)
-        wait_until(lambda c=connection, r=reason: r in c.problem)
+        wait_until(lambda: reason in connection.problem)  # noqa: B023
         connection.close()
     first.close()
 

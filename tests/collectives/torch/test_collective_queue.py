@@ -87,7 +87,7 @@ def test_i5_exactly_one_collective_is_under_way_and_the_others_follow_in_order(i
     handles = [inc_queue.submit(collective) for collective in collectives]
 
     for index, collective in enumerate(collectives):
-        wait_until(lambda index=index: len(log) == 2 * index + 1)
+        wait_until(lambda: len(log) == 2 * index + 1)  # noqa: B023
         assert start_if_idle(inc_queue) is None
         time.sleep(0.02)
         assert len(log) == 2 * index + 1  # the next one waits
