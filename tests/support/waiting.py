@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 PAUSE_S = 0.02
 
 
 def wait_until(
-    condition: Callable[[], T],
+    condition: Callable[..., object],
     within_s: float = 60.0,
     what: object = "",
     *,
     retried: type[Exception] | tuple[type[Exception], ...] = (),
-) -> T:
+) -> Any:
     """Return the first true result of a condition, which is called again and again.
 
     Parameters
