@@ -26,13 +26,14 @@ from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.support.processes import free_port
 from tests.support.waiting import wait_until
 
+T = TypeVar("T")
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 SOURCE = str(Path(presage.__file__).parent.parent)
 ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
 WITHIN_S = 60.0  # timeout of conditions on a busy machine
-T = TypeVar("T")
 
 
 class Line(NamedTuple):
@@ -47,7 +48,8 @@ class Line(NamedTuple):
 
 def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "") -> T:
     """Return the first true result of ``holds``; retry while the controller is unavailable."""
-    return wait_until(holds, within_s, what, retried=ServiceError)
+    found: T = wait_until(holds, within_s, what, retried=ServiceError)
+    return found
 
 
 class LiveCluster:
