@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tests.features.examples import features
 
+from benchmarks.markdown import write_page
 from presage.collectives.core.costs import Link
 from presage.collectives.simulation.cluster_sharing import ClusterSharing
 from presage.schedulers.core.cluster import Cluster, Node
@@ -62,7 +63,7 @@ def main() -> None:
         for number, (case, outcome) in enumerate(pool.imap_unordered(_run, cases), 1):
             found[case] = outcome
             print(f"{number} of {len(cases)}: {case}", flush=True)
-    PAGE.write_text("\n".join(_page(found)) + "\n")
+    write_page(PAGE, _page(found))
 
 
 def _run(case: Case) -> tuple[Case, Outcome]:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.markdown import write_page
+
 PAGE = Path("docs/benchmarks/startup.md")
 FLOORS = {"python -c pass": ("-c", "pass"), "import torch": ("-c", "import torch")}
 TORCH = "import torch"
@@ -47,7 +49,7 @@ def main() -> None:
         "|---|---:|---:|",
         *(f"| {name} | {s:.2f} | {s / torch_s:.2f} |" for name, s in least_s.items()),
     ]
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, lines)
     if slow:
         sys.exit(f"targets missed: {', '.join(slow)}")
 

@@ -77,7 +77,7 @@ class Leader(Execution):
         if report.generation and known is None and worker_id in self._released:
             channel.send({"op": "leave"})
             return
-        self._channels.add(worker_id, channel)
+        self.channels.add(worker_id, channel)
         is_removed = report.generation > 0 and known is None
         if known is None:
             self.membership.add(worker)
@@ -98,10 +98,10 @@ class Leader(Execution):
         self._is_adopted = True
         for one in self.membership.members():
             if not generation.has_member(one.worker_id):
-                self._channels.send(one.worker_id, {"op": "removed"})
+                self.channels.send(one.worker_id, {"op": "removed"})
         self._continue_from(generation)
         for member in generation.members:
-            self._channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
+            self.channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
         self.note(f"generation {generation.number} of {generation.size} workers adopted")
 
     def enter_report(self, worker_id: str, report: Report) -> None:
@@ -111,21 +111,21 @@ class Leader(Execution):
         if report.unreachable and report.generation == self.current:
             self._retries.note_unreachable(self.current, worker_id, report.unreachable)
         if current and report.generation < current.number and current.has_member(worker_id):
-            self._channels.send(worker_id, {"op": "generation", **current.to_message()})
+            self.channels.send(worker_id, {"op": "generation", **current.to_message()})
         self.advance()
 
     def note_message(self, worker_id: str) -> None:
         """Note that a worker is alive."""
-        self._channels.note_message(worker_id)
+        self.channels.note_message(worker_id)
 
     def disconnect(self, worker_id: str, channel: Channel) -> None:
         """Remove a worker whose connection is lost, unless it has connected again."""
-        if self._channels.has(worker_id, channel):
+        if self.channels.has(worker_id, channel):
             self.lose(worker_id, "ended")
 
     def lose(self, worker_id: str, reason: str) -> None:
         """Remove a worker."""
-        self._channels.close(worker_id)
+        self.channels.close(worker_id)
         if worker_id not in self.membership.workers or self.outcome:
             return
         self.note(f"worker {worker_id} {reason}")
@@ -188,11 +188,11 @@ class Leader(Execution):
             overloaded. Heartbeats of that time may be waiting to be read.
         """
         for worker_id in list(self.membership.workers):
-            if self._channels.silent_s(worker_id, late_s) > self.config.silence_s:
+            if self.channels.silent_s(worker_id, late_s) > self.config.silence_s:
                 self.lose(worker_id, f"was silent for {self.config.silence_s:g} s: removed")
         if self.membership.generation is None and self.membership.workers:
             now_s = time.monotonic()
-            self._first_ready_s = self._first_ready_s or now_s
-            is_overdue = now_s - self._first_ready_s > self.config.start_timeout_s
+            self.first_ready_s = self.first_ready_s or now_s
+            is_overdue = now_s - self.first_ready_s > self.config.start_timeout_s
             self.membership.is_start_overdue = is_overdue
         self.advance()

@@ -28,6 +28,7 @@ from tests.history.record import read_history
 from tests.history.runner.run import Settings, run
 
 from benchmarks.cluster_history.page import page
+from benchmarks.markdown import write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks/cluster_history.md"
@@ -57,7 +58,7 @@ def main() -> None:
             settings = Settings(seed, faults=args.faults, gap_s=args.gap_s)
             _write(result, measured(output, settings))
     results = [json.loads(path.read_text()) for path in output.glob("seed-*.json")]
-    PAGE.write_text(page(sorted(results, key=lambda one: int(one["seed"]))))
+    write_page(PAGE, page(sorted(results, key=lambda one: int(one["seed"]))))
 
 
 def measured(output: Path, settings: Settings) -> dict[str, Any]:

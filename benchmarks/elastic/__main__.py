@@ -29,6 +29,7 @@ from benchmarks.elastic.workers import (
     ring_sums,
     run_together,
 )
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/elastic.md")
 CHANGES, KILLS, SIZES = 80, 40, (2, 3, 4, 5, 6)
@@ -99,7 +100,7 @@ def main() -> None:
     paths = {name: args.output / f"{name}.json" for name in MEASUREMENTS}
     if all(path.is_file() for path in paths.values()):
         rows = {name: json.loads(path.read_text()) for name, path in paths.items()}
-        PAGE.write_text("\n".join(page(rows)) + "\n")
+        write_page(PAGE, page(rows))
 
 
 def _elastic_step(size: int) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ def peer_section(result: Mapping[str, Any]) -> Iterator[str]:
     systems, versions = result["systems"], result["versions"]
     yield "## How do torchrun and torchft compare?"
     yield ""
-    yield from _wrapped(
+    yield (
         f"The same model and data on gloo, with torchft {versions['torchft']} and torchrun of "
         f"PyTorch {versions['torchrun']}, in alternating turns. The pause is the time in which no "
         "step is committed, less the median step: from the last commit before a change, or from "
@@ -49,7 +48,7 @@ def peer_section(result: Mapping[str, Any]) -> Iterator[str]:
         for name, one in systems.items()
     ]
     note = load_note([load for one in systems.values() for load in one["load"]])
-    yield from _wrapped(f"{note} By system: {'; '.join(by_system)}.")
+    yield (f"{note} By system: {'; '.join(by_system)}.")
     yield ""
     yield from _host_kills(systems["torchrun"]["host_kills"])
     yield from _settings()
@@ -67,7 +66,7 @@ def _row(systems: Mapping[str, Any], name: str, kind: str, label: str, found: An
 
 def _host_kills(outcomes: Sequence[str]) -> Iterator[str]:
     counts = ", ".join(f"{outcome} in {count}" for outcome, count in Counter(outcomes).items())
-    yield from _wrapped(
+    yield (
         "The first torchrun agent serves the rendezvous. After kill -9 of it and its worker, the "
         f"job of the other worker {counts or 'was not measured'} of {len(outcomes)} trials. The "
         "kills in the table are of other torchrun workers; those of Presage and torchft are of any "
@@ -79,11 +78,11 @@ def _host_kills(outcomes: Sequence[str]) -> Iterator[str]:
 def _settings() -> Iterator[str]:
     yield "Settings:"
     yield ""
-    yield from _wrapped(
+    yield (
         "- **Presage**: its defaults. Its workers fork from a process that has imported PyTorch, "
         "which saves time before they join, but none of the pause."
     )
-    yield from _wrapped(
+    yield (
         "- **torchrun**: one agent for each worker, `--nnodes=1:3`, `--rdzv-backend=c10d`, "
         f"`--monitor-interval={MONITOR_S:g}`, `--rdzv-conf` with {_joined(RENDEZVOUS)}, "
         f"`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, and a gloo time-out of {GLOO_TIMEOUT_S:g} s. The "
@@ -91,7 +90,7 @@ def _settings() -> Iterator[str]:
         "workers, so the pause includes the import of PyTorch. In a trial with "
         "`keep_alive_max_attempt=2`, a new agent counted the others as dead and trained alone."
     )
-    yield from _wrapped(
+    yield (
         "- **torchft**: each worker is a replica group of one, `min_replica_size=1`, with an "
         f"asynchronous quorum, a heartbeat every {TORCHFT_HEARTBEAT_S * 1000:g} ms, and time-outs "
         f"of {TORCHFT_GLOO_TIMEOUT_S:g} s for gloo and {TORCHFT_TIMEOUT_S:g} s for the manager. "
@@ -99,7 +98,7 @@ def _settings() -> Iterator[str]:
         f"{_joined(README_MS)}. In a trial with `join_timeout_ms=10` at a load of 9, 5 of "
         "10 changes took 4 to 12 s; in one with 1, a third replica did not join in 60 s."
     )
-    yield from _wrapped(
+    yield (
         "- torchft sums gradients by `Manager.allreduce`. With its `DistributedDataParallel`, the "
         "job did not continue after 4 of 5 kills in trials: version 0.2.0 raises an "
         "`AssertionError` in `ddp.py` on all survivors if a sum fails while it waits. "
@@ -110,9 +109,3 @@ def _settings() -> Iterator[str]:
 
 def _joined(settings: Mapping[str, int]) -> str:
     return ", ".join(f"`{key}={value}`" for key, value in settings.items())
-
-
-def _wrapped(text: str) -> list[str]:
-    """Return the lines of a paragraph or of an item of a list."""
-    indent = "  " if text.startswith("- ") else ""
-    return textwrap.wrap(text, 92, subsequent_indent=indent, break_on_hyphens=False)

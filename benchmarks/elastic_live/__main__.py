@@ -17,6 +17,7 @@ from benchmarks.elastic_live.notes import NOTES
 from benchmarks.elastic_live.page import SeedRun, page
 from benchmarks.elastic_live.simulated import run_simulated
 from benchmarks.elastic_live.trace import SEEDS, Curves, submissions
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/elastic_live.md")
 
@@ -48,7 +49,7 @@ def main() -> None:
     lines = list(page(runs, NOTES))
     print("\n".join(lines))
     if not args.seed:
-        PAGE.write_text("\n".join(lines) + "\n")
+        write_page(PAGE, lines)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.elastic_sharing.page import page
 from benchmarks.elastic_sharing.runs import RUNS, Outcome, Run, simulated
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/elastic_sharing.md")
 
@@ -34,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     outcomes = dict(outcomes_of(RUNS, args.lucid, args.output, args.workers))
-    PAGE.write_text("\n".join(page(outcomes)) + "\n")
+    write_page(PAGE, page(outcomes))
 
 
 def outcomes_of(

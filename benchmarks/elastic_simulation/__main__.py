@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.elastic_simulation.page import page
 from benchmarks.elastic_simulation.runs import RUNS, Run, scaling_errors, simulated
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/elastic_simulation.md")
 
@@ -35,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     outcomes = dict(outcomes_of(RUNS, args.pollux, args.output, args.workers))
-    PAGE.write_text("\n".join(page(outcomes, scaling_errors(args.pollux))) + "\n")
+    write_page(PAGE, page(outcomes, scaling_errors(args.pollux)))
 
 
 def outcomes_of(

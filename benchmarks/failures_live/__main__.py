@@ -28,6 +28,7 @@ from benchmarks.failures_live.picture import draw
 from benchmarks.failures_live.policies import POLICIES
 from benchmarks.failures_live.simulated import run_simulated
 from benchmarks.failures_live.trace import SEEDS, Plan, draw_plan, write_tables
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/failures_live.md")
 PICTURE = Path("docs/pictures/failures_live.png")
@@ -56,7 +57,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if not args.seed:
-        PAGE.write_text(text)
+        write_page(PAGE, text)
         draw(runs, PICTURE)
 
 

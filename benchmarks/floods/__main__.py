@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks.floods.attack import Flood
 from benchmarks.floods.page import GROWTH_MIB, RATIO, missed, page
 from benchmarks.floods.servers import SERVERS, Server, Start
+from benchmarks.markdown import write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks/floods.md"
@@ -87,7 +88,7 @@ def main() -> None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(results, indent=1))
     results = {name: results[name] for name in SERVERS if name in results}
-    PAGE.write_text(page(results))
+    write_page(PAGE, page(results))
     if args.json:
         print(json.dumps(results, indent=1))
     if past := missed(results):

@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.forecast_worth.page import page
 from benchmarks.forecast_worth.runs import LOADS, NOISES, NOISY, RUNS, SEEDS, TRACES, Run, simulated
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/forecast_worth.md")
 
@@ -49,7 +50,7 @@ def main() -> None:
     ]
     args.output.mkdir(parents=True, exist_ok=True)
     outcomes = dict(outcomes_of(runs, args.lucid, args.releases, args.output, args.workers))
-    PAGE.write_text("\n".join(page(outcomes)) + "\n")
+    write_page(PAGE, page(outcomes))
 
 
 def outcomes_of(

@@ -22,6 +22,7 @@ from benchmarks.gang.decision import CASES, decided
 from benchmarks.gang.page import PICTURE, draw, page
 from benchmarks.gang.plans import LARGE, SMALL, large, small
 from benchmarks.gang.runs import STREAMS, runs, simulate_on, streamed
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/gang.md")
 OWN = Path("data/profiles/cpu-2")
@@ -45,7 +46,7 @@ def main() -> None:
     made |= dict(making(STREAMS, streamed, args.output, args.workers))
     made |= dict(making(runs(), partial(simulate_on, worlds), args.output, args.workers))
     draw(made, PICTURE)
-    PAGE.write_text("\n".join(page(made)) + "\n")
+    write_page(PAGE, page(made))
 
 
 def making(

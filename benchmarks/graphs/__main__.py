@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 
 from benchmarks.graphs import checks, timm_macs
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/graphs.md")
 DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets"))
@@ -208,8 +209,7 @@ def main() -> None:
         "",
         *sections,
     ]
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text("\n".join(page))
+    write_page(PAGE, page)
     print(f"wrote {PAGE}")
 
 

@@ -19,6 +19,7 @@ from scipy.stats import chi2
 from benchmarks.hazard.alternatives import COLUMNS, feature_table, score_alternative
 from benchmarks.hazard.page import page
 from benchmarks.hazard.picture import draw
+from benchmarks.markdown import write_page
 from presage.features.hazard.hazard_model import DAY_S, HazardModel
 from presage.models.hazard.hazard_fit import HazardSettings
 from presage.models.hazard.hazard_score import Bin, log_losses
@@ -75,7 +76,7 @@ def main() -> None:
         "late": test.fails.mean(),
     }
     draw(bins, model, test, PICTURE)
-    PAGE.write_text(page(values, model, f"../pictures/{PICTURE.name}"))
+    write_page(PAGE, page(values, model, f"../pictures/{PICTURE.name}"))
 
 
 def chi_square_p(bins: list[Bin]) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inc_backend.page import page
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/inc_backend.md")
 _NO_ARBITER = "127.0.0.1:9"  # where none is: AllReduces are numbered and run by ring
@@ -22,7 +23,7 @@ RANKS = 2
 def main() -> None:
     """Measure without an arbiter and with the address of one, and write the page."""
     unaddressed, addressed = _run({}), _run({"PRESAGE_INC_ARBITER": _NO_ARBITER})
-    PAGE.write_text("\n".join(page(unaddressed, addressed)) + "\n")
+    write_page(PAGE, page(unaddressed, addressed))
 
 
 def _run(environment: dict[str, str]) -> dict[str, Any]:

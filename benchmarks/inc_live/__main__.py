@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.inc_live.cases import JOB_SETS, run_killed, run_set, simulate_set
 from benchmarks.inc_live.page import page
+from benchmarks.markdown import write_page
 from presage.collectives.star_network import NetworkUnavailableError
 
 PAGE = Path("docs/benchmarks/inc_live.md")
@@ -44,7 +45,7 @@ def main() -> None:
         killed = _stored(args.output / "killed.json", partial(run_killed, 2 * args.seconds))
     except NetworkUnavailableError as error:
         sys.exit(str(error))
-    PAGE.write_text("\n".join(page(sets, killed)) + "\n")
+    write_page(PAGE, page(sets, killed))
 
 
 def _stored(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.inc_simulation import experiments
 from benchmarks.inc_simulation.page import Results, page
+from benchmarks.markdown import write_page
 
 PAGE = Path("docs/benchmarks/inc_simulation.md")
 Task = tuple[Any, ...]  # name of an experiment, and its arguments
@@ -30,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     found = _results([*_reporting(), *_tuning()], args.output / "results.json")
-    PAGE.write_text("\n".join(page(found)) + "\n")
+    write_page(PAGE, page(found))
 
 
 def _tuning() -> Iterable[Task]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.inc_switch.page import page
 from benchmarks.inc_switch.runs import CASES, Row, run
+from benchmarks.markdown import write_page
 from presage.collectives.star_network import NetworkUnavailableError
 
 PAGE = Path("docs/benchmarks/inc_switch.md")
@@ -40,7 +41,7 @@ def main() -> None:
                 sys.exit(str(error))
             path.write_text(json.dumps(row._asdict()))
         rows.append(Row(**json.loads(path.read_text())))
-    PAGE.write_text("\n".join(page(rows)) + "\n")
+    write_page(PAGE, page(rows))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.live_sharing.page import page
+from benchmarks.markdown import write_page
 from presage.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.profiling.graph_tracing import trace
@@ -148,9 +149,7 @@ def main() -> None:
         }
         for undivided in (undivided_part(*urgent), 0.0)
     )
-    PAGE.write_text(
-        "\n".join(page(solo, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
-    )
+    write_page(PAGE, page(solo, at_mean_speed, urgent, jobs, live, simulated, divided, held))
 
 
 def _urgent(

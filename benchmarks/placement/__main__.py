@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.markdown import write_page
 from benchmarks.placement import (
     avoidance,
     hazard_knowledge,
@@ -34,7 +35,7 @@ from benchmarks.placement.comparisons import (
     tuned,
     variations,
 )
-from benchmarks.placement.report import Store, interval_of, shown, table, wrapped
+from benchmarks.placement.report import Store, interval_of, shown, table
 from presage.placement.core.batches import STRESS
 from presage.placement.core.rules import Rule
 from presage.placement.learnt.training import TrainingSettings
@@ -69,8 +70,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     store = Store(args.output)
-    lines = "\n".join(page(store, has_promotions=args.promotions)).split("\n")
-    PAGE.write_text("\n".join(map(wrapped, lines)).rstrip() + "\n")
+    write_page(PAGE, page(store, has_promotions=args.promotions))
 
 
 def page(store: Store, *, has_promotions: bool) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,11 +36,6 @@ def table(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
     for row in rows:
         yield "| " + " | ".join(row) + " |"
     yield ""
-
-
-def wrapped(line: str) -> str:
-    """Return a line of text in at most 100 columns; tables and pictures stay as they are."""
-    return line if line.startswith(("|", "![")) else textwrap.fill(line, 100)
 
 
 class Store:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.markdown import write_page
 from presage.features.columns.schema import COMMON, columns
 from presage.features.device.device_class import GPU
 from presage.features.quantities.quantity import Quantity
@@ -175,7 +176,7 @@ def main() -> None:
             format_errors(errors(rows, served, job_folds(list(rows["model"])), 300, config))
         )
         lines.append(f"| {hidden} | {' | '.join(cells)} |")
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, lines)
 
 
 if __name__ == "__main__":

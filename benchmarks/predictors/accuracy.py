@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.markdown import write_page
 from presage.features.quantities.quantity_registry import solo_quantities
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 
@@ -94,8 +95,7 @@ def main() -> None:
         *table(metrics),
         "",
     ]
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text("\n".join(rows))
+    write_page(PAGE, rows)
     print(PAGE.read_text())
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from benchmarks.markdown import write_page
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
@@ -187,7 +188,7 @@ def _slowdowns(campaign: Campaign) -> Iterator[str]:
 def main() -> None:
     """Write the page."""
     predictor = Predictor(load_release(pretrained_release()))
-    PAGE.write_text("\n".join(page(predictor, read_campaign(CAMPAIGN))) + "\n")
+    write_page(PAGE, page(predictor, read_campaign(CAMPAIGN)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
+from benchmarks.markdown import write_page
 from presage.features.device.device_class import GPU, PROCESSOR
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import QUANTITIES
@@ -208,7 +209,7 @@ def main() -> None:
             "",
             *of_this_machine(Path(sys.argv[2]), settings),
         ]
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, lines)
 
 
 if __name__ == "__main__":

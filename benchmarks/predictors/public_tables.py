@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.markdown import write_page
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import usable_cores
 from presage.models.training.fit import LEVELS
@@ -243,7 +244,7 @@ def main() -> None:
             figures = ", ".join(_off(r["mlp"]) for r in found[question])
             sys.stderr.write(f"{question.title}, {found[question][0]['split']}: {figures}\n")
         lines = page(found, [one.result() for one in twins])
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, lines)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks.markdown import write_page
 from presage.features.device.device import Device, Share, usable_cores
 from presage.features.device.local_device import detect
 from presage.pipelines.profiling.campaign.campaign import run_campaign
@@ -69,7 +70,7 @@ def main() -> None:
         *(section_noise(device, jobs) if not is_gpu(device) else []),
         *section_repeatability(60 * args.minutes),
     ]
-    args.page.write_text("\n".join(page) + "\n")
+    write_page(args.page, page)
 
 
 # --- what profiling costs -------------------------------------------------------------------------

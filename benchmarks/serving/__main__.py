@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.markdown import write_page
 from benchmarks.serving import measure
 from benchmarks.serving.load import check_h2load
 from benchmarks.serving.measure import Bench
@@ -65,7 +66,7 @@ def main() -> None:
         "rounds": str(args.rounds),
         "peers": "peers" if args.peers else "",
     }
-    args.page.write_text(page(figures, kinds, versions(kinds), about))
+    write_page(args.page, page(figures, kinds, versions(kinds), about))
     print(args.page.read_text())
 
 

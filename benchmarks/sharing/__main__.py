@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import write_page
 from benchmarks.sharing.load import load
 from benchmarks.sharing.page import page
 from benchmarks.sharing.runs import Run, bounds_exceeded, simulated
@@ -67,7 +68,7 @@ def main() -> None:
     outcomes = outcomes_of(sorted(runs, key=lambda run: -run.nodes), args)
     loads = [_load(nodes, args.output) for nodes in LOADED]
     exceeded = {risk: bounds_exceeded(risk, args.lucid, args.releases) for risk in RISKS}
-    PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, exceeded, loads)) + "\n")
+    write_page(PAGE, page(RUNS, POLICIES, outcomes, exceeded, loads))
 
 
 def outcomes_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:

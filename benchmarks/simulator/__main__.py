@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from benchmarks.markdown import write_page
 from benchmarks.simulator.runs import (
     ENDED_BETWEEN,
     ONE_VC,
@@ -105,7 +106,7 @@ def main() -> None:
         *where_time_goes(philly, tables[-1]),
     ]
     lines = ["# Speed of the simulator", "", introduction, "", *barred(bars), *sections]
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, lines)
     missed = [bar.what for bar in bars if not bar.met]
     if missed:
         sys.exit(f"targets missed: {'; '.join(missed)}")

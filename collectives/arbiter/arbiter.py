@@ -78,9 +78,9 @@ class Arbiter:
         self._streams = RankStreams()
         self._steps = ControllerSteps(state, self._streams)
         self._fence = SwitchFence(state, self._steps)
-        self._planning = ViewPlanning(state, self._steps)
+        self.planning = ViewPlanning(state, self._steps)
         self._ranks = RankRegistration(state, self._streams, self._steps, self.recent)
-        self._resent_s = self._planned_s = -1e9
+        self._resent_s = self.planned_s = -1e9
         self._has_timed_out = False  # the last round
 
     @property
@@ -158,8 +158,8 @@ class Arbiter:
                 async with state.lock:
                     await self._pass_time(now_s)
                 if self._can_plan(now_s):
-                    self._planned_s, self._has_timed_out = now_s, False
-                    await self._planning.plan(now_s)
+                    self.planned_s, self._has_timed_out = now_s, False
+                    await self.planning.plan(now_s)
             except JournalError as error:
                 state.notice(f"nothing changes until the journal can be written: {error}")
 
@@ -169,7 +169,7 @@ class Arbiter:
         A round that ranks at different AllReduces have ended is tried again at once.
         """
         is_retry = not self.controller.is_stable and not self._has_timed_out
-        is_due = is_retry or now_s - self._planned_s >= self.options.plan_s
+        is_due = is_retry or now_s - self.planned_s >= self.options.plan_s
         return self.controller.can_propose and is_due
 
     async def _pass_time(self, now_s: float) -> None:
@@ -195,7 +195,7 @@ class Arbiter:
         await self._steps.apply(agreement.time_out(self.controller))
         is_aborted = self.controller.stage is not stage and self.controller.can_propose
         if is_aborted and self.changes:  # not by a restart: its ranks have waited
-            self._planned_s, self._has_timed_out = now_s, True
+            self.planned_s, self._has_timed_out = now_s, True
 
     def _patience_s(self) -> float:
         """Return how long the controller waits for ranks: three iterations of the slowest job.

@@ -242,7 +242,7 @@ class RankConnection:
 
     def _sent(self, ended: threading.Event) -> Iterator[pb.RankMessage]:
         """Yield the messages of one stream; runs in a thread of gRPC."""
-        yield pb.RankMessage(registration=self._wire_registration())
+        yield pb.RankMessage(registration=self.wire_registration())
         next_report_s = 0.0
         while not (ended.is_set() or self._closed.is_set()):
             self._woken.clear()
@@ -256,7 +256,8 @@ class RankConnection:
             self._woken.wait(max(0.0, next_report_s - time.monotonic()))
         yield pb.RankMessage(leave=pb.Leave())
 
-    def _wire_registration(self) -> pb.Registration:
+    def wire_registration(self) -> pb.Registration:
+        """Return the registration to send, with the views that the rank may use."""
         own = self.registration
         with self._lock:
             views = [view_to_wire(self._views[epoch]) for epoch in sorted(self._views)]
@@ -288,11 +289,11 @@ class RankConnection:
             _log.warning("message of the arbiter is ignored: %s", error)
             return False
         if found is not None:
-            self._note(found)
+            self.remember_views(found)
             self._arrived.append(found)
         return False
 
-    def _note(self, message: ToRank) -> None:
+    def remember_views(self, message: ToRank) -> None:
         """Remember the views that the rank may use from now on, for its next registration."""
         with self._lock:
             if isinstance(message, ViewUpdate):

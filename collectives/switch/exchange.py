@@ -22,7 +22,7 @@ from presage.collectives.switch.protocol import (
     pack,
 )
 
-_VERDICT_S = 2.0  # without progress after a cancellation, which a switch answers at once
+VERDICT_S = 2.0  # without progress after a cancellation, which a switch answers at once
 
 
 class Limits(NamedTuple):
@@ -94,7 +94,7 @@ class Exchange:
                 self._stream.wait(left_s)
             else:
                 self._cancel(timeout_s)
-                patience_s, progress_s = _VERDICT_S, now_s
+                patience_s, progress_s = VERDICT_S, now_s
 
     def _put_chunks(self) -> None:
         limit = min(self._chunks, self._received + self._limits.window)

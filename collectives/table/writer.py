@@ -45,8 +45,8 @@ class DecisionTable:
         self.path = path
         self.view = RING_ONLY
         self._descriptor, self._capacity = descriptor, capacity
-        self._memory = mmap.mmap(descriptor, HEADER_BYTES + capacity)
-        self._words = memoryview(self._memory).cast("Q")
+        self.memory = mmap.mmap(descriptor, HEADER_BYTES + capacity)
+        self.words = memoryview(self.memory).cast("Q")
         self._write = threading.Lock()
         self._is_closed = False
         _OWNED.add(self)
@@ -114,7 +114,7 @@ class DecisionTable:
         """Set the number of the AllReduce that the rank starts next."""
         if self._is_closed:
             raise TableError(f"table {self.path} is closed")
-        self._words[NEXT_WORD] = number
+        self.words[NEXT_WORD] = number
 
     def is_allowed(self, number: int) -> bool:
         """Return the decision of the published view, without the shared memory."""
@@ -133,17 +133,17 @@ class DecisionTable:
 
     def _replace(self, view: JobView, state: int) -> None:
         guarded, decisions = pack_content(view, state)
-        sequence = self._words[SEQUENCE_WORD] | 1
-        self._words[SEQUENCE_WORD] = sequence
-        self._memory[CONTENT : CONTENT + len(guarded)] = guarded
-        self._memory[HEADER_BYTES : HEADER_BYTES + len(decisions)] = decisions
-        self._words[SEQUENCE_WORD] = sequence + 1
+        sequence = self.words[SEQUENCE_WORD] | 1
+        self.words[SEQUENCE_WORD] = sequence
+        self.memory[CONTENT : CONTENT + len(guarded)] = guarded
+        self.memory[HEADER_BYTES : HEADER_BYTES + len(decisions)] = decisions
+        self.words[SEQUENCE_WORD] = sequence + 1
 
     def _release(self) -> None:
         """Give up the memory and the lock, without a change of the file."""
         self._is_closed = True
-        self._words.release()
-        self._memory.close()
+        self.words.release()
+        self.memory.close()
         os.close(self._descriptor)
         _OWNED.discard(self)
 

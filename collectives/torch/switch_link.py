@@ -15,7 +15,7 @@ from presage.collectives.core.messages import Member
 from presage.collectives.switch.client import Completed, SwitchClient
 from presage.collectives.switch.errors import SwitchError, SwitchLostError
 
-_RETRY_S = 0.5
+RETRY_S = 0.5
 _TIMEOUT_S = 8.0  # without progress; above the lease of the switch, so that the switch decides
 
 
@@ -48,7 +48,7 @@ class SwitchLink:
         self._member, self._token, self._timeout_s = member, job_token, timeout_s
         self._client: SwitchClient | None = None
         self._address: Address | None = None
-        self._connecting: threading.Thread | None = None
+        self.connecting: threading.Thread | None = None
         self._retry_s = 0.0
         self._lock = threading.Lock()
         self._is_closed = False
@@ -92,14 +92,14 @@ class SwitchLink:
             if address != self._address:
                 self._address = address
                 self.interrupt()
-        is_trying = self._connecting is not None and self._connecting.is_alive()
+        is_trying = self.connecting is not None and self.connecting.is_alive()
         if address is None or self.is_connected or is_trying or time.monotonic() < self._retry_s:
             return
-        self._retry_s = time.monotonic() + _RETRY_S
-        self._connecting = threading.Thread(
+        self._retry_s = time.monotonic() + RETRY_S
+        self.connecting = threading.Thread(
             target=self._connect, args=(address, epoch), name="inc-connect", daemon=True
         )
-        self._connecting.start()
+        self.connecting.start()
 
     def close(self) -> None:
         """End the connection for good."""

@@ -15,7 +15,7 @@ def page() -> str:
     """Return the text of the page."""
     lines = ["# Tables and features", ""]
     lines += [
-        "Written by `python docs/site/make_tables_page.py`; a test holds it to the schemas.",
+        "Written by `python docs/site/make_tables_page.py`; a test compares it with the schemas.",
         "",
     ]
     for table in TABLES.values():

@@ -89,24 +89,31 @@ def protocols_page() -> str:
 
 
 def metrics_page() -> str:
-    """Return the Prometheus metrics of the prediction server and of the controller."""
+    """Return the Prometheus metrics of the servers, and the fields of the extender's status."""
+    from presage.collectives.arbiter.server.arbiter_metrics import ArbiterCollector
+    from presage.schedulers.kubernetes.extender.extender_server import STATUS_FIELDS
     from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
     from presage.serving.server.prometheus_metrics import Metrics
 
     controller = CollectorRegistry()
     ClusterMetrics(controller)
     lines = ["# Metrics", "", "Prometheus metrics. The port is the option `--metrics-port`.", ""]
-    for title, registry in (
-        ("Servers", Metrics().registry),
-        ("Controller of a live cluster", controller),
+    for title, metrics in (
+        ("Servers", Metrics().registry.collect()),
+        ("Controller of a live cluster", controller.collect()),
+        ("Arbiter of switches", ArbiterCollector.describe()),
     ):
         lines += [f"## {title}", "", "| metric | type | meaning |", "|---|---|---|"]
         lines += [
             f"| `{metric.name}` | {metric.type} | {metric.documentation} |"
-            for metric in sorted(registry.collect(), key=lambda metric: metric.name)
+            for metric in sorted(metrics, key=lambda metric: metric.name)
         ]
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Extender of kube-scheduler", ""]
+    lines += ["It has no Prometheus metrics. `GET /status` returns JSON with these fields:", ""]
+    lines += ["| field | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in STATUS_FIELDS.items()]
+    return "\n".join([*lines, ""])
 
 
 def parameters_page() -> str:

@@ -109,7 +109,7 @@ COMMON: tuple[FeatureColumn, ...] = (
 FULL = (*COMMON, *TIME_SHARE_COLUMNS, *MEMORY_COLUMNS)
 FEATURE_SETS = {"published": PUBLISHED, "full": FULL}
 _PLANS = {name: ColumnPlan(columns) for name, columns in FEATURE_SETS.items()}
-_TABLE_ROWS = 4096  # training has many more rows, each with its own job
+TABLE_ROWS = 4096  # training has many more rows, each with its own job
 
 
 def columns(feature_set: str) -> list[str]:
@@ -125,10 +125,10 @@ def matrix(placements: Sequence[Placement] | PlacementTable, feature_set: str = 
     plan = _PLANS[feature_set]
     if isinstance(placements, PlacementTable):
         return plan.matrix(placements)
-    if len(placements) <= _TABLE_ROWS:
+    if len(placements) <= TABLE_ROWS:
         return plan.matrix(placement_table(placements))
-    starts = range(0, len(placements), _TABLE_ROWS)
-    return np.concatenate([matrix(placements[i : i + _TABLE_ROWS], feature_set) for i in starts])
+    starts = range(0, len(placements), TABLE_ROWS)
+    return np.concatenate([matrix(placements[i : i + TABLE_ROWS], feature_set) for i in starts])
 
 
 def schema_hash(feature_set: str = "full") -> str:

@@ -44,7 +44,7 @@ _SLICES_PER_OUTCOME = 3  # all, its device, its family
 # Clients choose the names of devices, families and jobs, so memory is bounded: unknown devices and
 # families share one slice, and the history of jobs that have not run for long is dropped.
 OTHER_SLICE = "other"
-_MAX_JOBS = 20_000
+MAX_JOBS = 20_000
 _MAX_RUNS = 64  # in the history of a job, which is then reset
 _MIN_RATIO = 1e-9
 _RECENT = 20  # runs for the estimate of a change
@@ -211,7 +211,7 @@ class DriftMonitor:
         """Return the earlier runs of the same job, which becomes the newest job."""
         history = self._jobs.pop(judged.job, {})
         self._jobs[judged.job] = history
-        if len(self._jobs) > _MAX_JOBS:
+        if len(self._jobs) > MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
         return history.setdefault(judged.quantity, [])
 

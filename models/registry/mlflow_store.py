@@ -29,9 +29,9 @@ READ_ERRORS = (
     OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, sqlite3.Error,
 )  # fmt: skip
 
-_TIMEOUT_S = 5.0  # for the next bytes
-_MAX_DOWNLOAD_S = 60.0  # for a whole file
-_MAX_BYTES = 256 * 1024 * 1024  # a release has about 1 MB
+TIMEOUT_S = 5.0  # for the next bytes
+MAX_DOWNLOAD_S = 60.0  # for a whole file
+MAX_BYTES = 256 * 1024 * 1024  # a release has about 1 MB
 _CHUNK_BYTES = 1024 * 1024
 # Error codes of MLflow for a missing model and a missing alias.
 _MISSING = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
@@ -118,15 +118,15 @@ def _get(uri: str, path: str) -> bytes:
     request = urllib.request.Request(f"{uri.rstrip('/')}/{path}")  # noqa: S310
     for name, value in _credentials().items():
         request.add_unredirected_header(name, value)  # not sent to other servers
-    end_s = time.monotonic() + _MAX_DOWNLOAD_S
+    end_s = time.monotonic() + MAX_DOWNLOAD_S
     content = bytearray()
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
         while chunk := reply.read1(_CHUNK_BYTES):
             content += chunk
-            if len(content) > _MAX_BYTES:
-                raise HTTPException(f"the reply has more than {_MAX_BYTES} bytes")
+            if len(content) > MAX_BYTES:
+                raise HTTPException(f"the reply has more than {MAX_BYTES} bytes")
             if time.monotonic() > end_s:
-                raise TimeoutError(f"the reply took more than {_MAX_DOWNLOAD_S:g} s")
+                raise TimeoutError(f"the reply took more than {MAX_DOWNLOAD_S:g} s")
         if reply.length:  # the connection ended early, which read1() does not report
             raise IncompleteRead(bytes(content), reply.length)
     return bytes(content)

@@ -57,7 +57,7 @@ class Imported:
     origin: Origin
     skipped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
-    _rows: dict[str, dict[tuple[Any, ...], Row]] = field(
+    rows: dict[str, dict[tuple[Any, ...], Row]] = field(
         default_factory=lambda: {name: {} for name in tables.TABLES}
     )
     # A third of a million rows at once: as dictionaries they would take gigabytes.
@@ -176,13 +176,13 @@ class Imported:
 
     def has_job(self, job_id: str) -> bool:
         """Return whether :meth:`job` added it."""
-        return (job_id,) in self._rows["jobs"]
+        return (job_id,) in self.rows["jobs"]
 
     def count(self, table: str) -> int:
         """Return the current number of rows of a table."""
         if table == tables.OPERATORS.name:
             return sum(map(len, self._operators))
-        return len(self._rows[table])
+        return len(self.rows[table])
 
     def write(self, folder: Path) -> None:
         """Write the campaign's tables into ``folder``, and the other two if they have rows.
@@ -195,7 +195,7 @@ class Imported:
         for name, table in tables.TABLES.items():
             path = folder / f"{name}.parquet"
             rows = [
-                row for _, row in sorted(self._rows[name].items(), key=lambda item: str(item[0]))
+                row for _, row in sorted(self.rows[name].items(), key=lambda item: str(item[0]))
             ]
             if rows or name in tables.CAMPAIGN_TABLES:
                 tables.write(table, tables.from_rows(table, rows, source=str(path)), path)
@@ -224,6 +224,6 @@ class Imported:
     def _add(self, table: str, row: Row) -> None:
         """Add a row; a second row with the same key is skipped, unless it is equal."""
         key = tuple(row[name] for name in tables.TABLES[table].key)
-        known = self._rows[table].setdefault(key, row)
+        known = self.rows[table].setdefault(key, row)
         if known is not row and known != row:
             self.skip(f"{table}: a second measurement of the same thing")

@@ -73,7 +73,7 @@ class Supervisor:
         max_log_bytes: int = MAX_LOG_BYTES,
     ) -> None:
         self._report, self._policy, self._most_log_bytes = report, policy, max_log_bytes
-        self._children: list[_Child] = []
+        self.children: list[_Child] = []
         self.stopping = False
 
     def start_until(self, spec: ProcessSpec, ready: str) -> bool:
@@ -100,13 +100,13 @@ class Supervisor:
     def run(self) -> None:
         """Restart processes as they end, until SIGINT or SIGTERM arrives."""
         while not self.stopping:
-            for child in self._children:
+            for child in self.children:
                 self._check(child)
             time.sleep(POLL_S)
 
     def stop(self) -> None:
         """End all processes: SIGTERM, then SIGKILL after ``STOP_S``."""
-        running = [child.process for child in self._children if child.process is not None]
+        running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.terminate()
         end_s = time.monotonic() + STOP_S
@@ -119,7 +119,7 @@ class Supervisor:
 
     def _add(self, spec: ProcessSpec) -> _Child:
         child = _Child(spec)
-        self._children.append(child)
+        self.children.append(child)
         child.start()
         return child
 

@@ -27,7 +27,7 @@ RECEIVE_S = 10.0  # from a call's metadata to the end of its message
 GROWTH_BYTES = 32 * 1024 * 1024  # memory growth above which incomplete requests are ended
 _CALL_BYTES = 24 * 1024  # memory of an open call without a message, not counted as growth
 _CHECK_S = 0.01  # between two memory checks
-_SLOW_S = 0.1  # a message that takes longer may be ended to free memory
+SLOW_S = 0.1  # a message that takes longer may be ended to free memory
 _RELEASE_S = 1.0  # until the memory of ended requests has been freed
 _ALWAYS_ALLOWED = 4  # requests of the largest size that are never ended for memory
 
@@ -166,7 +166,7 @@ class UnfinishedRequests:
         The delay of the event loop itself does not count as slowness.
         """
         late_s = max(0.0, loop.time() - self._check_at_s)
-        until_s, left, ended = loop.time() - _SLOW_S - late_s, _ALWAYS_ALLOWED, 0
+        until_s, left, ended = loop.time() - SLOW_S - late_s, _ALWAYS_ALLOWED, 0
         for waiting in (self._streams, self._open, self._authenticated_calls):
             if ended and waiting is self._authenticated_calls:
                 return  # this may have freed enough memory

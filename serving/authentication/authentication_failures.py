@@ -19,10 +19,10 @@ from presage.serving.server.log import log
 
 FAILURE_RESET_S = 60.0  # time without a failure after which the count of a peer is reset
 LONGEST_DELAY_S = 2.0
-_FIRST_DELAY_S = 0.1
+FIRST_DELAY_S = 0.1
 _LOG_S = 1.0  # minimum interval between two log lines about one peer
 _MAX_PEERS = 4096
-_MAX_DELAYED = 256  # concurrent delayed calls; each occupies memory
+MAX_DELAYED = 256  # concurrent delayed calls; each occupies memory
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class AuthenticationFailures:
     async def delay(self, host: str, **fields: str) -> None:
         """Record a failure and wait until its call may be answered."""
         delay_s = self.record_failure(host, **fields)
-        if self._delayed >= _MAX_DELAYED:
+        if self._delayed >= MAX_DELAYED:
             return
         self._delayed += 1
         try:
@@ -78,4 +78,4 @@ class AuthenticationFailures:
         if failures:
             logged: dict[str, Any] = {"client": host, "failures": failures, **fields}
             log(logging.WARNING, "authentication failed", **logged)
-        return min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(peer.failures - 1, 16))
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(peer.failures - 1, 16))

@@ -28,9 +28,9 @@ from presage.system.files.atomic_file import replace_text
 ENVIRONMENT_VARIABLE = "PRESAGE_LOCAL_TOKEN"  # shared by the worker processes
 _FOLDER = "presage/tokens"  # below the user's state folder
 _MAX_BYTES = 256
-_CHECK_S = 1.0  # minimum interval between two reads of the file by a client
+CHECK_S = 1.0  # minimum interval between two reads of the file by a client
 # TCP sockets of this machine; the eighth column is the user id of the owner.
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+SOCKET_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS = "0A"  # state of a listening socket
 
 
@@ -117,12 +117,12 @@ def local_token_finder(target: str) -> Callable[[], str]:
     host = host.strip("[]")
     if not (port.isdecimal() and _is_loopback(host)):
         return str
-    read_s, token = -_CHECK_S, ""
+    read_s, token = -CHECK_S, ""
 
     def find() -> str:
         nonlocal read_s, token
         now_s = time.monotonic()
-        if now_s - read_s >= _CHECK_S:
+        if now_s - read_s >= CHECK_S:
             read_s, token = now_s, local_token(int(port))
             if token and not _is_ours(host, int(port)):
                 token = ""
@@ -145,7 +145,7 @@ def _is_ours(host: str, port: int) -> bool:
     """
     names = ("127.0.0.1", "::1") if host == "localhost" else (host,)
     listened = {f"{address}:{port:04X}" for name in names for address in _table_addresses(name)}
-    for table in _TABLES:
+    for table in SOCKET_TABLES:
         with suppress(OSError), table.open() as rows:
             next(rows, "")
             for row in rows:

@@ -33,7 +33,7 @@ _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 _NODE = re.compile(r"[^\s#=]{1,128}")
 _DEVICES = re.compile(r"[^\s#=:,]{1,64}:[1-9][0-9]{0,3}(,[^\s#=:,]{1,64}:[1-9][0-9]{0,3})*")
 _COUNT = re.compile(r"[1-9][0-9]{0,15}")
-_CHECK_S = 1.0  # between two checks of whether the file has changed
+CHECK_S = 1.0  # between two checks of whether the file has changed
 
 
 def read_tokens(path: Path) -> Tokens:
@@ -136,7 +136,7 @@ class TokenFile:
     def __call__(self) -> Tokens:
         """Return the currently valid tokens."""
         now_s = time.monotonic()
-        if now_s - self._checked_s > _CHECK_S:
+        if now_s - self._checked_s > CHECK_S:
             self._checked_s = now_s
             mark = self._mark()
             if mark != self._changed_at:

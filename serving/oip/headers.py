@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from presage.serving.oip.messages import ModelInferRequest
 from presage.serving.oip.served_model import ServedModel
 
-_MAX_HEADERS = 64
-_MAX_BYTES = 1024
+MAX_HEADERS = 64
+MAX_BYTES = 1024
 # NaN as float32, which no valid request contains.
 _OTHER = b"\xff"
 
@@ -55,9 +55,9 @@ class Headers:
     ) -> None:
         """Store the header of a valid request if only ``raw`` follows it."""
         content = request[: -len(raw)]
-        if len(content) > _MAX_BYTES or not _ends_where_contents_begin(content, len(raw)):
+        if len(content) > MAX_BYTES or not _ends_where_contents_begin(content, len(raw)):
             return
-        if len(self._by_length) >= _MAX_HEADERS:
+        if len(self._by_length) >= MAX_HEADERS:
             self._by_length.clear()
         self._by_length[len(request)] = Header(content, model, tensor, shape)
 

@@ -87,7 +87,7 @@ class DriftWatch:
     ) -> None:
         self._path, self._served, self._metrics = path, served, metrics
         self._policy, self._every_s = policy, every_s
-        self._evaluated: ReleaseOutcomes | None = None
+        self.evaluated: ReleaseOutcomes | None = None
         self._position = 0
         self._shown: set[tuple[str, str]] = set()
         self._drifted: set[tuple[str, str]] = set()
@@ -115,10 +115,10 @@ class DriftWatch:
     def check(self) -> None:
         """Evaluate the rows since the last check; after a change of release, all of its rows."""
         predictor, last = self._served.predictor, last_position(self._path)
-        evaluated = self._evaluated
+        evaluated = self.evaluated
         # Another release, or the log was replaced.
         if evaluated is None or evaluated.predictor is not predictor or last < self._position:
-            evaluated = self._evaluated = ReleaseOutcomes(predictor, self._policy)
+            evaluated = self.evaluated = ReleaseOutcomes(predictor, self._policy)
             self._position = 0
             self._drifted.clear()
         elif last == self._position:

@@ -67,7 +67,7 @@ from presage.system.weak_cache import WeakCache
 
 # Relative and absolute tolerance for the arithmetic of another machine.
 _RTOL, _ATOL = 1e-3, 1e-6
-_MAX_CACHED = 1024  # forecasts per job
+MAX_CACHED = 1024  # forecasts per job
 # Key: id of the device, share and coverage.
 _CachedForecasts = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
@@ -98,7 +98,7 @@ class Predictor:
             )
             for name, by_class in release.out_of_domain_margins.items()
         }  # fmt: skip
-        self._cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
+        self.cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
             name: quantity
@@ -365,11 +365,11 @@ class Predictor:
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
         """Return a cached forecast of one placement; entries live as long as their job."""
-        cached, device = self._cache.get(placement.job), placement.device
+        cached, device = self.cache.get(placement.job), placement.device
         key = (id(device), placement.share, coverage)
         found = cached.get(key)
         if found is None:
-            if len(cached) >= _MAX_CACHED:
+            if len(cached) >= MAX_CACHED:
                 cached.clear()
             # The entry keeps the device alive, so that its id stays unique.
             found = cached[key] = device, self._predict([placement], coverage)[0]

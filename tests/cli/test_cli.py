@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import onnx
 import psutil
@@ -18,6 +17,7 @@ from presage.features.tables import schemas as tables
 from presage.serving.client import job_features
 from tests.features.examples import features
 from tests.serving.conftest import make_release
+from tests.support.waiting import wait_until
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1"}
 MODEL = """
@@ -308,10 +308,7 @@ def test_ctrl_c_while_profiling_leaves_complete_tables_and_no_processes(tmp_path
         [sys.executable, "-m", "presage", "profile", "--budget", "90s", "--out", out],
         cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    until_s = time.monotonic() + 80
-    while not (out / "devices.parquet").exists() and process.poll() is None:
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
+    wait_until(lambda: (out / "devices.parquet").exists() or process.poll() is not None, 80)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)
 

@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from presage.__main__ import main
 from presage.errors import ElasticError
 from presage.training.job_folder import JobFolder
 from presage.training.local_job import request
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 JOB = [sys.executable, str(ROOT / "examples" / "elastic_job.py"), "--epochs", "500"]
@@ -29,15 +28,8 @@ def presage(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for(state: Path, is_reached) -> None:
-    end_s = time.monotonic() + 120
-    row: dict = {}
-    while time.monotonic() < end_s:
-        with suppress(ElasticError):
-            row = request(JobFolder(state, "spirals"), {"op": "status"})
-            if is_reached(row):
-                return
-        time.sleep(0.05)
-    raise AssertionError(row)
+    folder = JobFolder(state, "spirals")
+    wait_until(lambda: is_reached(request(folder, {"op": "status"})), 120, retried=ElasticError)
 
 
 def test_a_job_is_started_resized_and_shown_by_commands(tmp_path):

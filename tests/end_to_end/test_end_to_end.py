@@ -23,9 +23,9 @@ from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.serving.client.client import PresageClient
 from presage.serving.client.job_features import from_onnx
 from presage.serving.outcomes.outcome import Outcome
-from tests.serving.support.processes import until
 from tests.support.quick_evaluate import copy_stages, environment
 from tests.support.small_campaign import small_campaign
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
@@ -142,12 +142,12 @@ def loop(workspace, server):
         seen["error then"] = error_of(client, jobs, CLOGGED)
 
         run("dvc", "repro", cwd=workspace)
-        until(lambda: client.release().release_id != before, timeout_s=30)
+        wait_until(lambda: client.release().release_id != before, 30)
         seen["after"] = after = client.release().release_id
         seen["error at last"] = error_of(client, jobs, CLOGGED)
         report(client, jobs, "after", CLOGGED, after)
         calls = len(seen["answered"])
-        until(lambda: len(seen["answered"]) > calls + 10)
+        wait_until(lambda: len(seen["answered"]) > calls + 10)
     seen["drift at last"] = drifted(workspace)
     seen["outcomes before"] = 2 * len(jobs)
     return seen

@@ -92,9 +92,9 @@ def reproduce(folder: Path) -> set[str]:
 
 
 def commit(folder: Path, message: str) -> None:
-    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
+    author = ("-c", "user.name=test", "-c", "user.email=test@localhost")
     call("git", "add", "--all", cwd=folder)
-    call("git", *who, "commit", "--quiet", "--message", message, cwd=folder)
+    call("git", *author, "commit", "--quiet", "--message", message, cwd=folder)
 
 
 def read_params(folder: Path) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tests.support.waiting import wait_until
 
 MOST_MIB = 150.0  # above idle, under any of these
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -113,7 +114,4 @@ class Watch:
 
 def until(holds: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
     """Wait until it is so."""
-    ends_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < ends_s, what
-        time.sleep(0.05)
+    wait_until(holds, limit_s, what)

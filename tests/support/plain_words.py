@@ -1,49 +1,51 @@
 """Words of an earlier private dialect of this project, with the words to write instead.
 
-The glossary of the project has the field's terms. A word is looked for as a whole word of a text
-and as a component of an identifier: ``foretold`` is found in ``is_foretold`` and in ``Foretold``.
+The glossary of the project has the field's terms. Words are patterns, and are looked for as whole
+words of a text and as components of an identifier, in snake or camel case.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 WORDS = {  # of texts and of identifiers
-    "foretell": "predict", "foretells": "predicts", "foretelling": "predicting",
-    "foretold": "predicted", "who": "the component's name", "whom": "the component's name",
-    "whoever": "the component's name", "whomever": "the component's name",
-    "whose turn": "queue order", "nobody": "none", "somebody": "the component's name",
-    "anybody": "any", "lookout": "poller", "lately": "recent", "of late": "recent",
-    "beside": "co-located", "alone": "solo or exclusive", "a look": "check, pass or poll",
-    "told": "reported or requested", "untold": "missing", "strange": "out-of-domain",
-    "stranger": "out-of-domain job", "strangers": "out-of-domain jobs", "anew": "again",
-    "mend": "fix or repair", "mends": "fixes or repairs",
-    "mended": "fixed or repaired", "vouch": "guarantee", "vouches": "guarantees",
-    "obey": "apply", "obeys": "applies", "obeyed": "applied", "companies": "occupancies",
-    "runs dry": "drains", "run dry": "drain", "sent away": "evicted or preempted",
-    "make room": "evict or preempt", "one's own": "own", "as it likes": "freely",
+    "fore-?t(?:ell(?:s|ing)?|old)": "predict",  "who(?:m|m?ever)?": "the component's name",
+    "whose turn": "queue order", "(?:some|no|any)body": "none, any or the component's name",
+    "look-?out": "poller", "lately|of late": "recent", "beside": "co-located",
+    "alone": "solo or exclusive", "a look": "check, pass or poll", "told": "reported or requested",
+    "untold": "missing", "strange": "out-of-domain", "strangers?": "out-of-domain job",
+    "anew": "again", "mend(?:s|ed)?": "fix or repair", "vouch(?:es)?": "guarantee",
+    "obey(?:s|ed)?": "apply", "companies": "occupancies", "runs? dry": "drain",
+    "sent away": "evicted or preempted", "make room": "evict or preempt", "one's own": "own",
+    "as it likes": "freely",
 }  # fmt: skip
 TEXT_WORDS = WORDS | {"learnt": "learned"}
 IDENTIFIER_WORDS = WORDS | {
     "asked": "requested", "said": "message or reported", "says": "reports",
     "wanted": "desired or required", "heard": "received", "whose": "owner",
 }  # fmt: skip
-_TEXT_PATTERN = re.compile(rf"\b(?:{'|'.join(TEXT_WORDS)})\b", re.IGNORECASE)
 
 
-def private_words(text: str) -> list[str]:
-    """Return the words of a text that belong to the private dialect."""
-    return _TEXT_PATTERN.findall(text)
+def private_words(text: str) -> dict[str, str]:
+    """Return the words of a text that belong to the private dialect, with those to write."""
+    return _found(text, TEXT_WORDS)
 
 
-def private_words_of_identifier(name: str) -> list[str]:
-    """Return the components of an identifier, in snake or camel case, that belong to it."""
+def private_words_of_identifier(name: str) -> dict[str, str]:
+    """Return the components of an identifier that belong to it, with those to write."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    components = f" {' '.join(parts).lower()} "
-    return [word for word in IDENTIFIER_WORDS if f" {word} " in components]
+    return _found(" ".join(parts).lower(), IDENTIFIER_WORDS)
+
+
+def _found(text: str, words: Mapping[str, str]) -> dict[str, str]:
+    return {
+        match[0]: better
+        for pattern, better in words.items()
+        for match in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE)
+    }
 
 
 def defined_names(path: Path) -> Iterator[tuple[int, str]]:

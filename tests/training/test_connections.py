@@ -130,8 +130,8 @@ def test_connections_without_a_token_are_limited(folder):
 
 
 def test_the_listener_of_a_worker_limits_its_threads_and_the_time_of_first_messages(monkeypatch):
-    monkeypatch.setattr(peer_connections, "_MOST_UNKNOWN", 4)
-    monkeypatch.setattr(peer_connections, "_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(peer_connections, "MOST_UNKNOWN", 4)
+    monkeypatch.setattr(peer_connections, "TIMEOUT_S", 1.0)
     listener = peer_connections.Listener("127.0.0.1", "t", threading.Condition())
     with ExitStack() as stack:
         slow = [stack.enter_context(connect("127.0.0.1", listener.port)) for _ in range(4)]

@@ -72,7 +72,7 @@ def test_a_deterministic_job_is_bitwise_equal_to_an_uninterrupted_one(tmp_path):
         assert results["b"] == expected
 
 
-def test_s8_batch_and_learning_rate_follow_the_size_if_a_callback_says_so(tmp_path):
+def test_s8_batch_and_learning_rate_follow_the_size_with_a_callback(tmp_path):
     with running(tmp_path, workers=2) as job:
         results = grow_and_shrink(job, resize="scale", epochs=6)
 

@@ -145,7 +145,7 @@ def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
     again = make_leader(tmp_path, silence_s=5.0)
     (a,) = join(again, "a", report=Report(1, "running", Cursor(2), has_state=True))
     again.tick(0.0)
-    again._channels._last_message_s["b"] -= 6.0
+    again.channels.last_message_s["b"] -= 6.0
     again.tick(0.0)
 
     assert "b" not in again.membership.workers
@@ -156,7 +156,7 @@ def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_s
     leader = make_leader(tmp_path, silence_s=5.0)
     join(leader, "a", "b")
     for name in ("a", "b"):
-        leader._channels._last_message_s[name] -= 6.0
+        leader.channels.last_message_s[name] -= 6.0
 
     leader.tick(6.0)
 
@@ -248,7 +248,7 @@ def test_committed_cursors_in_the_journal_are_those_that_all_members_have(tmp_pa
     assert Journal(tmp_path / "journal").records[-1]["type"] == "formed"
 
 
-def test_with_a_full_disk_nothing_is_announced_and_the_job_goes_on_when_there_is_space(
+def test_with_a_full_disk_nothing_is_announced_and_the_job_continues_when_there_is_space(
     tmp_path, monkeypatch
 ):
     leader = make_leader(tmp_path)
@@ -356,7 +356,7 @@ def test_a_successor_starts_from_scratch_if_only_newcomers_connect(tmp_path):
     join(leader, "c")
     leader.tick(0.0)
     assert leader.current == 0
-    leader._first_ready_s -= 1.0
+    leader.first_ready_s -= 1.0
     leader.tick(0.0)
 
     assert leader.current == 1

@@ -23,7 +23,7 @@ class Channels:
 
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
-        self._last_message_s: dict[str, float] = {}
+        self.last_message_s: dict[str, float] = {}
 
     def __contains__(self, worker_id: object) -> bool:
         return worker_id in self._channels
@@ -60,7 +60,7 @@ class Channels:
 
     def note_message(self, worker_id: str) -> None:
         """Note that a worker is alive."""
-        self._last_message_s[worker_id] = time.monotonic()
+        self.last_message_s[worker_id] = time.monotonic()
 
     def silent_s(self, worker_id: str, late_s: float) -> float:
         """Return the seconds since a worker was heard, without those of which it is excused.
@@ -71,5 +71,5 @@ class Channels:
             Seconds since the last call in which the leader did not read messages.
         """
         now_s = time.monotonic()
-        self._last_message_s[worker_id] = self._last_message_s.get(worker_id, now_s) + late_s
-        return now_s - self._last_message_s[worker_id]
+        self.last_message_s[worker_id] = self.last_message_s.get(worker_id, now_s) + late_s
+        return now_s - self.last_message_s[worker_id]

@@ -63,11 +63,11 @@ class Execution:
         self.events: deque[str] = deque(maxlen=MAX_EVENTS)
         self.progress = JobProgress()
         self._log = log
-        self._channels = Channels()
+        self.channels = Channels()
         self._released, self._formed = record.released, record.formed
         self._is_adopted = record.is_adopted  # whether the generation is one of a worker
         self._has_size = record.size > 0  # whether the journal has a resize
-        self._first_ready_s: float | None = None
+        self.first_ready_s: float | None = None
         self._retries = Retries()
         self._save_problem = ""
         self._limit_size()
@@ -123,20 +123,20 @@ class Execution:
         if self._is_adopted and not self._has_size:
             low, high = self.config.min_workers, self.config.max_workers
             self.membership.desired = min(high, max(low, generation.size))
-        self.membership.readmit(generation, self._released, self._channels)
+        self.membership.readmit(generation, self._released, self.channels)
 
     def _carry_out(self, move: Move) -> None:
         generation = self.membership.generation
         number = generation.number if generation else 0
         match move:
             case Pause():
-                self._channels.broadcast({"op": "pause", "generation": number})
+                self.channels.broadcast({"op": "pause", "generation": number})
             case End():
-                self._channels.broadcast({"op": "end", "generation": number})
+                self.channels.broadcast({"op": "end", "generation": number})
             case Form():
                 self._form(move)
             case Save():
-                self._channels.send(move.worker_id, {"op": "checkpoint"})
+                self.channels.send(move.worker_id, {"op": "checkpoint"})
             case Release():
                 self._journal_released(move.worker_ids)
                 for worker_id in move.worker_ids:
@@ -161,7 +161,7 @@ class Execution:
         self._is_adopted = False
         self._retries.note_formed()
         for member in generation.members:
-            self._channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
+            self.channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
         before = f"{old.size} -> " if old else ""
         cursor = generation.cursor
         self.note(
@@ -174,7 +174,7 @@ class Execution:
 
     def _release(self, worker_id: str, message: Message | None = None) -> None:
         """Send a worker its release, and do not take it back if it connects again."""
-        self._channels.release(worker_id, message or {"op": "leave"})
+        self.channels.release(worker_id, message or {"op": "leave"})
         self._released.add(worker_id)
 
     def _remove_cut_off(self, worker_id: str, other: str) -> None:
@@ -191,7 +191,7 @@ class Execution:
         self.committed = cursor
         before = "; " if outcome == "suspended" else ": "
         self.note(f"job {outcome} at step {cursor.step}" + (f"{before}{reason}" if reason else ""))
-        self._channels.broadcast(self._end_message(is_new=False))
+        self.channels.broadcast(self._end_message(is_new=False))
 
     def _suspended_reason(self) -> str:
         if self._save_problem:

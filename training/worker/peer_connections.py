@@ -12,10 +12,10 @@ from presage.training.generation import Member
 from presage.training.wire import ConnectionLostError, error_message, has_token, receive_hello, send
 
 RING, STATE = "ring", "state"
-_TIMEOUT_S = 10.0
-_TAKE_S = 30.0  # time for the connection of a worker that enters the same generation
-_MOST_UNKNOWN = 128  # connections without a token at the same time
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+TIMEOUT_S = 10.0
+TAKE_S = 30.0  # time for the connection of a worker that enters the same generation
+MOST_UNKNOWN = 128  # connections without a token at the same time
+KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _Key = tuple[str, int, str]  # kind, generation, sender
 
 
@@ -33,7 +33,7 @@ class Listener:
     def __init__(self, host: str, token: str, changed: threading.Condition) -> None:
         self.host, self._changed = host, changed
         self._tokens = (token, token)  # of the leader and of its predecessor
-        self._unknown = threading.Semaphore(_MOST_UNKNOWN)
+        self._unknown = threading.Semaphore(MOST_UNKNOWN)
         self._waiting: dict[_Key, socket.socket] = {}
         self._oldest = 0
         self._socket = socket.create_server((host, 0), backlog=128)
@@ -52,7 +52,7 @@ class Listener:
         """
         key = (kind, generation, sender)
         with self._changed:
-            self._changed.wait_for(lambda: key in self._waiting or is_cancelled(), _TAKE_S)
+            self._changed.wait_for(lambda: key in self._waiting or is_cancelled(), TAKE_S)
             if key in self._waiting:
                 return self._waiting.pop(key)
             if is_cancelled():
@@ -106,8 +106,8 @@ class Listener:
             self._unknown.release()
 
     def _enter(self, connection: socket.socket) -> None:
-        hello = receive_hello(connection, _TIMEOUT_S)
-        connection.settimeout(_TIMEOUT_S)
+        hello = receive_hello(connection, TIMEOUT_S)
+        connection.settimeout(TIMEOUT_S)
         if not any(has_token(hello, token) for token in self._tokens):
             raise ElasticError("wrong token")
         key = (str(hello["kind"]), int(hello["generation"]), str(hello["sender"]))
@@ -127,7 +127,7 @@ def connect_to_member(
 ) -> socket.socket:
     """Connect to another worker; raises ConnectionLostError if it cannot be reached."""
     try:
-        connection = socket.create_connection((member.host, member.port), timeout=_TIMEOUT_S)
+        connection = socket.create_connection((member.host, member.port), timeout=TIMEOUT_S)
     except OSError as error:
         raise ConnectionLostError(f"worker {member.worker_id}: {error}", member.worker_id) from None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,7 +147,7 @@ def _notice_partition(connection: socket.socket) -> None:
     The kernel answers also for a process that computes or is stopped.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options = _KEEP_ALIVE | {"TCP_USER_TIMEOUT": int(_TIMEOUT_S * 1000)}
+    options = KEEP_ALIVE | {"TCP_USER_TIMEOUT": int(TIMEOUT_S * 1000)}
     for name, value in options.items():
         if number := getattr(socket, name, None):  # not all systems have them
             connection.setsockopt(socket.IPPROTO_TCP, number, value)

@@ -31,8 +31,8 @@ from presage.collectives.torch.peers.messages import (
 
 _HELLO = struct.Struct("<I32s")
 _MAX_DATA = 1 << 34
-_SEND_S = 60.0  # without progress
-_READ_BYTES = 1 << 20
+SEND_S = 60.0  # without progress
+READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class Peers:
     def _read(self, peer: _Peer) -> bool:
         """Receive what is there; return whether the connection goes on."""
         try:
-            part = peer.socket.recv(_READ_BYTES)
+            part = peer.socket.recv(READ_BYTES)
             peer.received += part
             while (message := _next(peer.received)) is not None:
                 self._on_message(peer.rank, message)
@@ -186,7 +186,7 @@ def _listen(backlog: int) -> socket.socket:
 
 
 def _configured(connection: socket.socket) -> socket.socket:
-    connection.settimeout(_SEND_S)
+    connection.settimeout(SEND_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection

@@ -25,16 +25,16 @@ class Workers:
 
     def __init__(self, device: Device, options: RunOptions) -> None:
         self._device, self._options = device, options
-        self._spares: deque[Child] = deque()
+        self.spares: deque[Child] = deque()
 
     def __enter__(self) -> Self:
         if is_gpu(self._device):
-            self._spares.extend(self._start() for _ in range(SPARES))
+            self.spares.extend(self._start() for _ in range(SPARES))
         return self
 
     def __exit__(self, *_error: object) -> None:
-        while self._spares:
-            self._spares.popleft().kill()
+        while self.spares:
+            self.spares.popleft().kill()
 
     def begin(self, config: JobConfig, share: Share) -> Child:
         """Return a worker that builds the job on its share; the caller must kill it.
@@ -50,9 +50,9 @@ class Workers:
         return child
 
     def _take(self) -> Child:
-        while self._spares:
-            child = self._spares.popleft()
-            self._spares.append(self._start())
+        while self.spares:
+            child = self.spares.popleft()
+            self.spares.append(self._start())
             if child.alive:
                 return child
             child.kill()

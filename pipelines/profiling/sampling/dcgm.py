@@ -30,13 +30,13 @@ class Dcgm:
 
     def __init__(self, gpu: int) -> None:
         self._gpu = gpu
-        self._process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:  # noqa: D102 - as in SmCounters
         fields = f"{SM_ACTIVE},{SM_OCCUPANCY}"
         flags = ["-e", fields, "-d", str(PERIOD_MS), "-c", str(MOST_LINES), "-i", str(self._gpu)]
         try:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 ["dcgmi", "dmon", *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -48,12 +48,12 @@ class Dcgm:
             warn(f"dcgmi failed to start ({error.strerror})")
         else:
             # Stop the process if the window is aborted.
-            self._guard = weakref.finalize(self, self._process.kill)
+            self._guard = weakref.finalize(self, self.process.kill)
 
     def stop(self) -> SmReading:  # noqa: D102
-        if self._process is None:
+        if self.process is None:
             return SmReading()
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         self._guard.detach()
         output = _ended(process)
         reading = parse(output.splitlines())

@@ -41,7 +41,7 @@ _RESOURCES: Mapping[Kind, Resource] = {
     "Pod": Resource("Pod", "", "v1", "pods"),
     "PodGroup": Resource("PodGroup", POD_GROUP_GROUP, POD_GROUP_VERSION, POD_GROUP_PLURAL),
 }
-_MIN_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 30.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 30.0
 _SHORT_WATCH_S = 1.0  # a watch that ends sooner is followed by a backoff
 _JOIN_TIMEOUT_S = 1.0
 
@@ -285,8 +285,8 @@ class Cache:
 
 def _backoff_s(failures: int, error: Exception | None) -> float:
     """Return the exponential backoff, with jitter, but at least the server's Retry-After."""
-    limit_s = min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2.0 ** min(failures, 20))
+    limit_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** min(failures, 20))
     headers = error.headers if isinstance(error, ApiException) else None
     retry_after = str((headers or {}).get("Retry-After", ""))
-    at_least_s = min(_MAX_BACKOFF_S, int(retry_after)) if retry_after.isdecimal() else 0.0
+    at_least_s = min(MAX_BACKOFF_S, int(retry_after)) if retry_after.isdecimal() else 0.0
     return max(at_least_s, limit_s * random.uniform(0.5, 1.0))  # noqa: S311

@@ -200,7 +200,7 @@ class Extender:
         """Return request counts by verb, and whether forecasts are available."""
         return {
             "forecasts": self._failure or ("ok" if self._has_predicted else "not requested yet"),
-            "asked": dict(self._requests),
+            "requests": dict(self._requests),
             "lag_s": {
                 kind: round(lag_s, 3) if math.isfinite(lag_s) else None
                 for kind, lag_s in self._cluster.lag_s().items()

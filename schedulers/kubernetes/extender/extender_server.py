@@ -36,6 +36,12 @@ from presage.serving.server_options import DEFAULT_HOST, GRACE_S, Options, Tls
 
 DEFAULT_PORT = 8888
 LIMITS = HttpLimits(connections=128, per_peer=96)
+STATUS_FIELDS = {  # content of /status
+    "forecasts": "ok, not requested yet, or why there are none",
+    "requests": "number of requests, by verb",
+    "lag_s": "seconds since the last response of the API server, by kind; null if there was none",
+    "failed_logins": "number of requests with a wrong token",
+}
 
 
 class ExtenderVerbs(Protocol):
@@ -54,7 +60,7 @@ class ExtenderVerbs(Protocol):
         """Return acceptable victims by node; nodes that are left out are not to be used."""
 
     def status(self) -> Json:
-        """Return the content of /status."""
+        """Return the content of /status: ``STATUS_FIELDS`` without ``failed_logins``."""
 
 
 def routes(

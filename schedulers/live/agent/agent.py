@@ -66,7 +66,7 @@ NO_SPACE_S = 60.0  # a node gets no tasks for so long after a task found too lit
 PROBE_S = 10.0  # between tests of whether tasks can be started again
 RUNNING_REPORT_S = 1.0  # at most between reports while a task runs
 _REPORTS_PER_LEASE = 4  # so that some may be lost
-_STALLED_S = 30.0  # limit of one check of the tasks; the launch of a shim may take 20
+STALLED_S = 30.0  # limit of one check of the tasks; the launch of a shim may take 20
 _CLEAN_UP_S = 10.0  # between removals of leftovers of tasks
 _CLEAN_UP_LIMIT_S = 5.0  # limit of one of them
 
@@ -95,7 +95,7 @@ class Agent:
     ) -> None:
         self._options = options
         self._lock = lock_state(options.state)
-        self._agent_id = load_agent_id(options.state)
+        self.agent_id = load_agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
         received = ReceivedForecasts()
         controller = ControllerForecaster(received)
@@ -108,17 +108,17 @@ class Agent:
         forecasts = PredictionCache(make_forecaster, fallback=controller)
         self.core = NodeCore(options.node, devices, forecasts.get, received)
         self._forecasts, self._forecast_failure = forecasts, ""  # the last one that was logged
-        self._processes: dict[Name, Task] = {}
+        self.processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
         self._orders: tuple[int, pb.NodeCommands] | None = None  # not applied yet
         self._lease = LeaseRenewal(options.state)
-        self._checked_s = boottime_s()  # when all tasks were last checked
+        self.checked_s = boottime_s()  # when all tasks were last checked
         self._stalled = False
         self._cluster = ClusterMembership(options.state)
         self._rejected: pb.NodeCommands | None = None  # of another cluster
         self._reported: tuple[int, list[pb.Task]] = (0, [])  # version of the orders applied, tasks
-        self._problem = ""  # why no task can be started here
+        self.problem = ""  # why no task can be started here
         self._probe_s = 0.0  # when to try again
         self._needed_bytes = 0  # on the disk, by a task that recently found too little
         self._needed_s = 0.0  # when it did
@@ -195,7 +195,7 @@ class Agent:
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.report_number}
             # A stalled check does not extend the lease of the tasks.
-            self._lease.extend(min(sent_s, self._checked_s + _STALLED_S) + self._lease_s)
+            self._lease.extend(min(sent_s, self.checked_s + STALLED_S) + self._lease_s)
         for request in orders.log_requests:
             self.logs.put_nowait(request)
 
@@ -217,7 +217,7 @@ class Agent:
             version, tasks = self._reported
             yield pb.NodeReport(
                 node=self._options.node,
-                agent_id=self._agent_id,
+                agent_id=self.agent_id,
                 number=self._number,
                 devices=[
                     pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes, id=slot.device_id)
@@ -225,7 +225,7 @@ class Agent:
                 ],
                 tasks=tasks,
                 commands_version=version,
-                problem=self._stall or self._problem,
+                problem=self._stall or self.problem,
                 cluster_id=self._cluster.cluster_id if self._has_tasks else "",
                 signals=self._health.signals(),
                 signals_id=self._health.signals_id,
@@ -244,7 +244,7 @@ class Agent:
     def log_part(self, request: pb.LogRequest, max_bytes: int) -> pb.LogPart:
         """Return a part of a task's log, as ``tasks.log_file.read_log`` does."""
         name = request.task.job_id, request.task.attempt
-        task = self._processes.get(name)
+        task = self.processes.get(name)
         archived = archived_log(self._options.state, task_name(*name))
         ended = name not in self.core.tasks or (
             task is not None and task_state(task.folder) not in (TaskState.NEW, TaskState.RUNNING)
@@ -268,13 +268,13 @@ class Agent:
         if not self.has_stalled():
             return ""
         return (
-            f"its agent has been checking its tasks for more than {_STALLED_S:g} s: a file "
+            f"its agent has been checking its tasks for more than {STALLED_S:g} s: a file "
             "system or the kernel does not answer; see the agent's log, and restart it"
         )
 
     def has_stalled(self) -> bool:
         """Return whether the last check of the tasks has not ended for too long."""
-        stalled = boottime_s() > self._checked_s + _STALLED_S
+        stalled = boottime_s() > self.checked_s + STALLED_S
         if stalled != self._stalled:
             self._stalled = stalled
             text = "check of the tasks does not end" if stalled else "tasks are checked again"
@@ -287,7 +287,7 @@ class Agent:
         return min(self.heartbeat_s, RUNNING_REPORT_S) if runs else self.heartbeat_s
 
     def _reported_state(self) -> tuple[object, ...]:
-        return _significant_state(*self._reported), self._problem, self._health.last_number
+        return _significant_state(*self._reported), self.problem, self._health.last_number
 
     @property
     def _has_tasks(self) -> bool:
@@ -319,12 +319,12 @@ class Agent:
         self._start_tasks()
         version = self._reported[0] if received is None else received[1].version
         self._reported = version, self.core.report()
-        self._checked_s = boottime_s()
+        self.checked_s = boottime_s()
 
     def _observe(self) -> None:
         """Observe the processes of the tasks."""
-        end_overdue(self._options.state, self._processes.values(), boottime_s())
-        for name, task in tuple(self._processes.items()):
+        end_overdue(self._options.state, self.processes.values(), boottime_s())
+        for name, task in tuple(self.processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
                 continue
@@ -353,7 +353,7 @@ class Agent:
     def _started(self) -> Iterator[tuple[Task, NodeTask]]:
         """Yield the tasks that have a folder and have not ended."""
         for name, known in tuple(self.core.tasks.items()):
-            process = self._processes.get(name)
+            process = self.processes.get(name)
             if process is not None and known.step is Step.STARTED:
                 yield process, known
 
@@ -376,29 +376,29 @@ class Agent:
                 return
             now_s = boottime_s()
             task.create_failed_s = task.create_failed_s or now_s
-            self._problem = self._why_cannot_create()
+            self.problem = self._why_cannot_create()
             # There may be some space, but not enough for this task.
-            if not self._problem and is_disk_fault(error):
-                self._problem = str(error)
+            if not self.problem and is_disk_fault(error):
+                self.problem = str(error)
                 self._needed_bytes = max(2 * self._needed_bytes, 2 * task.order.ByteSize())
                 self._needed_s = now_s
             self._probe_s = now_s + PROBE_S
-            is_task_fault = not self._problem and now_s - task.create_failed_s > TASK_FAULT_S
+            is_task_fault = not self.problem and now_s - task.create_failed_s > TASK_FAULT_S
             if isinstance(error, InvalidJobError) or path.exists() or is_task_fault:
                 task_exit = pb.Exit(lost=path.exists(), description=str(error))
                 failed = Observation(0.0, None, task.order.done, None, 0, 0, task_exit)
                 self.core.observe(task.name, failed, now_s)
-            elif self._problem:
-                self.core.return_to_controller(task.name, self._problem)
+            elif self.problem:
+                self.core.return_to_controller(task.name, self.problem)
             return
-        self._processes[task.name], self._meters[task.name] = process, make_meter(process)
+        self.processes[task.name], self._meters[task.name] = process, make_meter(process)
         self.core.mark_started(task.name)
         self._write_leader(process, task)
 
     def _probe(self) -> None:
         """Test whether tasks can be created and launched again, if it is time to."""
-        if self._problem and boottime_s() >= self._probe_s:
-            self._problem = self._why_cannot_create() or why_cannot_launch()
+        if self.problem and boottime_s() >= self._probe_s:
+            self.problem = self._why_cannot_create() or why_cannot_launch()
             self._probe_s = boottime_s() + PROBE_S
 
     def _why_cannot_create(self) -> str:
@@ -459,9 +459,9 @@ class Agent:
         except TaskFolderError as error:
             log(logging.ERROR, "not removed", error=str(error))
             return
-        del self._processes[task.name], self._meters[task.name]
+        del self.processes[task.name], self._meters[task.name]
         if not task.end:
-            self._problem, self._probe_s = why, boottime_s() + PROBE_S
+            self.problem, self._probe_s = why, boottime_s() + PROBE_S
         self.core.mark_not_started(task.name, why)
 
     def _adopt(self, task: Task) -> None:
@@ -485,7 +485,7 @@ class Agent:
         self.core.restore(
             order, allocations, boottime_s(), end=end, paused=desired.paused, ran_s=ran_s
         )
-        self._processes[name], self._meters[name] = task, meter
+        self.processes[name], self._meters[name] = task, meter
 
     def _end_unreadable(self, folder: TaskFolder, why: str) -> None:
         """End a task whose spec cannot be read; its folder remains for the operator to remove."""
@@ -506,14 +506,14 @@ class Agent:
 
     def _remove(self, ended: NodeTask) -> None:
         """Remove an ended task that the controller has recorded."""
-        task = self._processes.get(ended.name)
+        task = self.processes.get(ended.name)
         if task is None:
             return
         if self.outbox is not None and (outcome := self._outcome(ended, task.folder)) is not None:
             self.outbox.put(outcome, task.folder.name)
         archive_log(task.folder)
         self._leader_files.forget(task)
-        del self._processes[ended.name], self._meters[ended.name]
+        del self.processes[ended.name], self._meters[ended.name]
         try:
             remove(task.folder)
         except TaskFolderError as error:
@@ -525,7 +525,7 @@ class Agent:
         slot, shim = self._options.slots[ended.allocations[0].device], folder.shim_state()
         enforcement, task_exit = "" if shim is None else shim.enforcement, folder.exit()
         ended_s = time.time() if task_exit is None else task_exit.ended_at_unix_s
-        return make_outcome(ended, slot, self.core.tasks, self._agent_id, enforcement, ended_s)
+        return make_outcome(ended, slot, self.core.tasks, self.agent_id, enforcement, ended_s)
 
 
 def _significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:

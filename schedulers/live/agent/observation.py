@@ -22,7 +22,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 # Environment variable of workers of elastic jobs, and exit status of one that left its job; as in
 # presage.training.job_folder.
-_WORKER_VARIABLE, _LEFT = "PRESAGE_ELASTIC_WORKER", 75
+WORKER_VARIABLE, LEFT = "PRESAGE_ELASTIC_WORKER", 75
 
 # Ends that are no fault of the job.
 _LOST = {
@@ -55,7 +55,7 @@ def observe(task: Task, meter: Meter, previous: Observation | None) -> Observati
     ran_s = _ran_s(folder, ended.ended_boottime_s)
     if task.spec.cuda is None:  # the peak of a GPU task would be that of the host's memory
         peak = max(peak, ended.peak_memory_bytes)
-    is_elastic = _WORKER_VARIABLE in task.spec.environment
+    is_elastic = WORKER_VARIABLE in task.spec.environment
     return Observation(ran_s, done, saved, None, 0, peak, make_exit(ended, report, is_elastic))
 
 
@@ -73,7 +73,7 @@ def make_exit(ended: TaskExit, report: Report | None, is_elastic: bool = False) 
     complete = report is not None and report.done >= report.iterations
     finished = ended.code == 0 and (not ended.reason or complete)
     how = _how(ended)
-    if is_elastic and not ended.reason and ended.code == _LEFT:
+    if is_elastic and not ended.reason and ended.code == LEFT:
         return pb.Exit(requested=True, description="it left its elastic job")
     if finished:
         return pb.Exit(finished=True, description=how)

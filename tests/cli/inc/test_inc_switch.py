@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from presage.collectives.core.messages import Admission
 from presage.collectives.switch.control import SwitchControl
 from tests.collectives.switch.ranks import connect, reduce, values_of
+from tests.support.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "presage", "inc"]
 
@@ -68,13 +68,8 @@ def presage(*words, **environment):
 
 
 def has_ended(process_id):
-    end_s = time.monotonic() + 10
     status = Path(f"/proc/{process_id}/stat")
-    while status.exists() and " Z " not in status.read_text():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.05)
-    return True
+    return wait_until(lambda: not status.exists() or " Z " in status.read_text(), 10)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.collectives.arbiter.support.crashing_arbiter import POINTS
-from tests.collectives.arbiter.support.processes import wait_until
+from tests.support.waiting import wait_until
 
 ALL = os.environ.get("PRESAGE_TEST_FAULTS") == "all"
 CRASHES = list(itertools.product(POINTS, range(1, 9 if ALL else 3)))

@@ -13,8 +13,9 @@ import pytest
 from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.core.view import Reason
 from presage.serving.authentication.local_token import local_token
-from tests.collectives.arbiter.support.processes import JobProcesses, wait_until
+from tests.collectives.arbiter.support.processes import JobProcesses
 from tests.collectives.arbiter.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -100,7 +101,7 @@ def test_i7_a_restarted_switch_is_used_again(start_switch, start_arbiter, start_
     job.check_no_number_is_split()
 
 
-def test_i7_a_lost_journal_is_said_and_splits_no_number(
+def test_i7_a_lost_journal_is_reported_and_splits_no_number(
     start_switch, start_arbiter, start_job, tmp_path
 ):
     switch = start_switch()
@@ -139,7 +140,7 @@ def test_i7_the_slot_of_a_dead_job_is_freed_after_its_lease(domain, start_job):
     wait_until(lambda: not state_of(arbiter, "z-large"))
 
 
-def test_i7_a_job_with_a_partitioned_rank_runs_by_ring_and_comes_back(domain, start_job, opened):
+def test_i7_a_job_with_a_partitioned_rank_runs_by_ring_until_it_returns(domain, start_job, opened):
     _, arbiter = domain
     proxy = Proxy(arbiter.target)
     opened.append(proxy)

@@ -159,7 +159,7 @@ def test_i7_views_of_an_earlier_membership_survive_a_restart(tmp_path):
     asyncio.run(scenario())
 
 
-def test_i7_a_switch_that_knows_a_newer_controller_is_followed(tmp_path):
+def test_i7_a_switch_with_a_newer_controller_is_followed(tmp_path):
     async def scenario():
         control = MachineControl()
         control.state = replace(control.state, token=40, floors=(("other", 30),))

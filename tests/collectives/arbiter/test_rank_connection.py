@@ -14,8 +14,8 @@ from presage.collectives.core.demand import Call
 from presage.collectives.core.messages import Adopted, Done, ViewUpdate
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
-from tests.collectives.arbiter.support.processes import wait_until
 from tests.collectives.arbiter.support.rank_process import Phases
+from tests.support.waiting import wait_until
 
 OWN = Registration("job", 0, 2, "secret")
 PHASES = Phases(0.1, (Call(0.0, 100),), 0, 0.0)
@@ -80,12 +80,12 @@ def test_i4_a_call_takes_microseconds_and_memory_is_bounded(target):
 def test_a_rank_that_registers_again_names_the_views_that_it_may_use():
     connection = RankConnection("127.0.0.1:1", OWN)
     views = tuple(JobView(epoch, 0, b"\1") for epoch in (3, 5, 8))
-    connection._note(ViewUpdate("job", 0, views[:2]))
-    connection._note(ViewUpdate("job", 0, views))
-    found = connection._wire_registration()
+    connection.remember_views(ViewUpdate("job", 0, views[:2]))
+    connection.remember_views(ViewUpdate("job", 0, views))
+    found = connection.wire_registration()
     assert [view.epoch for view in found.views] == [3, 5, 8]
     connection.send(Adopted("job", 0, 5))
-    found = connection._wire_registration()
+    found = connection.wire_registration()
     assert ([view.epoch for view in found.views], found.newest_epoch) == ([5, 8], 8)
     connection.close()
 
@@ -143,7 +143,7 @@ def test_the_reason_of_a_rejection_is_kept(start_switch, start_arbiter):
         (Registration("third", 0, 2, "t", agreement="two_phase"), "two_phase"),
     ]:
         connection = RankConnection(arbiter.target, own)
-        wait_until(lambda c=connection, r=reason: r in c.problem)
+        wait_until(lambda: reason in connection.problem)  # noqa: B023
         connection.close()
     first.close()
 

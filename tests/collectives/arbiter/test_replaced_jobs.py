@@ -148,7 +148,7 @@ def test_decisions_of_a_job_whose_switches_change_meanwhile_are_dropped(tmp_path
             monkeypatch.setattr(
                 "presage.collectives.arbiter.runtime.view_planning.decision_tables", decide
             )
-            await arbiter._planning.plan(time.monotonic())
+            await arbiter.planning.plan(time.monotonic())
             assert (job.is_member, arbiter.changes) == (False, 0)
 
     asyncio.run(scenario())
@@ -159,8 +159,8 @@ def test_a_job_that_cannot_be_planned_is_a_notice(tmp_path):
         async with running(tmp_path / "a.db", MachineControl()) as arbiter:
             await updates(arbiter, [[], []])
             arbiter.jobs.by_name["job"].switches = ()
-            arbiter._planned_s = -1e9
-            await arbiter._planning.plan(time.monotonic())
+            arbiter.planned_s = -1e9
+            await arbiter.planning.plan(time.monotonic())
             assert any("'job' cannot be planned" in notice for notice in arbiter.notices)
             assert not arbiter.jobs.by_name["job"].is_member
 

@@ -17,7 +17,7 @@ from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.collectives.v1 import arbiter_pb2_grpc as pb_grpc
 from presage.errors import UnauthenticatedError
 from presage.serving.client.credentials import Credentials
-from tests.collectives.arbiter.support.processes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

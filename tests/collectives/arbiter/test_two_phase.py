@@ -112,7 +112,7 @@ def test_i6_a_round_that_unequal_numbers_end_is_tried_again_at_once(tmp_path):
         async with running(tmp_path / "a.db", MachineControl(), slow) as arbiter:
             job = Ranks(arbiter, "job", numbers=(19, 19, 20))
             await job.connect()
-            arbiter._planned_s = -1e9
+            arbiter.planned_s = -1e9
             await until(lambda: job.updates)
             assert arbiter.controller.tag == 3
 

@@ -101,7 +101,7 @@ def test_a_vote_of_a_peer_makes_a_rank_vote():
     assert step.messages == (Vote("a", 0, 1, 0, None),)
 
 
-def test_a_vote_that_comes_before_the_start_is_kept():
+def test_a_vote_before_the_start_is_kept():
     early = machine.receive(a_rank(size=2), peer_vote(1)).state
     step = machine.start(early)
 

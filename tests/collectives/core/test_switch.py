@@ -78,7 +78,7 @@ def test_a_late_contribution_does_not_begin_an_ended_allreduce_again():
     assert step.state.running == ()
 
 
-def test_a_job_that_goes_on_gives_up_its_older_allreduce():
+def test_a_job_that_continues_abandons_its_older_allreduce():
     step = after(contribution(number=0), contribution(number=1))
 
     assert [running.number for running in step.state.running] == [1]

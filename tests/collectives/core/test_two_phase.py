@@ -140,7 +140,7 @@ def test_i7_what_the_peers_know_decides_a_round_that_the_controller_left(answer,
     assert [agreement.view.is_allowed(number) for number in range(3)] == allowed
 
 
-def test_i7_a_rank_answers_by_what_it_knows():
+def test_i7_a_rank_answers_by_its_state():
     question = status(Outcome.UNCERTAIN)
     applied, _ = receive(locked(), Update("a", 0, 2, NEW))
 

@@ -115,7 +115,7 @@ def test_the_demo_trains_on_the_switch_and_draws_it(tmp_path):
 
 
 @all_faults
-def test_i4_jobs_go_on_without_the_arbiter_and_use_the_switch_when_it_is_back(network, tmp_path):
+def test_i4_jobs_continue_without_the_arbiter_and_use_the_switch_when_it_is_back(network, tmp_path):
     jobs = [TrainingJob("a", 2, 1 << 20, 0.05), TrainingJob("b", 2, 1 << 20, 0.08)]
     returned_s = []
     with inc_domain(network, tmp_path) as domain:

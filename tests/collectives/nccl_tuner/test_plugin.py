@@ -145,7 +145,7 @@ def test_i6_ranks_with_different_costs_choose_the_same_switch_algorithm(table, c
         assert communicator.choice(mine) == CHAIN
 
 
-def test_communicator_without_switches_goes_on_as_before(table, communicator):
+def test_communicator_without_switches_is_unchanged(table, communicator):
     table.publish(JobView(1, 0, b"\x01"))
     plain = costs(DIRECT=IGNORED, CHAIN=IGNORED, NVLS=IGNORED)
 

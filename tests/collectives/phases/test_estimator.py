@@ -159,7 +159,7 @@ def test_a_change_of_rhythm_is_followed():
     assert phases.period_s == pytest.approx(0.5)
 
 
-def test_a_change_of_sizes_ends_what_was_learnt_until_they_repeat():
+def test_a_change_of_sizes_discards_the_learned_rhythm_until_they_repeat():
     old = iterations(9, (0.0, 0.1), (MB, 2 * MB))
     new = iterations(4, (0.0,), (7 * MB,), 0.3, begin_s=9.0, number=18)
     replay = Replay()
@@ -212,14 +212,14 @@ def test_times_that_are_not_finite_are_no_arrivals(start_s):
     assert learnt(*records, (12, start_s, MB), *restarted).period_s == pytest.approx(1.0)
 
 
-def test_a_clock_that_jumps_back_ends_what_was_learnt():
+def test_a_clock_that_jumps_back_discards_the_learned_rhythm():
     before = iterations(6, (0.0, 0.1), (MB, 2 * MB), begin_s=100.0)
     after = iterations(1, (0.0, 0.1), (MB, 2 * MB), begin_s=3.0, number=12)
 
     assert Replay().observe(*before, *after) is None
 
 
-def test_a_missing_number_ends_what_was_learnt():
+def test_a_missing_number_discards_the_learned_rhythm():
     before = iterations(6, (0.0, 0.1), (MB, 2 * MB))
 
     assert Replay().observe(*before, (13, 6.1, 2 * MB)) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,6 +21,7 @@ from presage.collectives.switch.protocol import (
     token_digest,
     unpack,
 )
+from tests.support.waiting import wait_until
 
 TOKEN = "token of the job"
 
@@ -67,10 +67,7 @@ def reduce(clients, buffers, number=1, epoch=1, **more):
 
 def wait_for(switch, condition):
     """Wait until the statistics of a switch meet a condition."""
-    end_s = time.monotonic() + 10
-    while not condition(json.loads(statistics(switch.host, switch.port))):
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    wait_until(lambda: condition(json.loads(statistics(switch.host, switch.port))), 10)
 
 
 class RawRank:

@@ -117,7 +117,7 @@ def test_i7_admission_ends_the_running_all_reduce_that_it_excludes(switch, contr
     assert all((buffer == old).all() for buffer, old in zip(buffers, before, strict=True))
 
 
-def test_i7_running_all_reduce_that_stays_admitted_goes_on(switch, control):
+def test_i7_running_all_reduce_that_stays_admitted_continues(switch, control):
     control.admit(admission(control, job=1))
     early, late = connect(switch)
     buffers = values_of(2, 100)

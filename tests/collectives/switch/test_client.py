@@ -125,7 +125,7 @@ def test_silence_after_all_chunks_ends_in_bounded_time_and_may_be_complete(fake)
 
 
 def test_a_long_time_out_does_not_lengthen_the_wait_for_a_decision(fake, monkeypatch):
-    monkeypatch.setattr(exchange, "_VERDICT_S", 0.1)
+    monkeypatch.setattr(exchange, "VERDICT_S", 0.1)
     done = threading.Event()
     fake.run(lambda connection: (receive_chunks(connection, 2), done.wait(10)))
     start_s = time.monotonic()

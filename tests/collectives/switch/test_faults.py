@@ -133,7 +133,7 @@ def test_refusal_follows_the_sum_that_is_being_sent(start):
     assert (frame_[0].kind, frame_[0].code) == (Kind.REFUSED, Code.RANK_LOST)
 
 
-def test_client_goes_on_after_a_refusal_in_mid_window(start):
+def test_client_continues_after_a_refusal_in_mid_window(start):
     switch = start(lease_ms=5000)
     client, rank = connect_one(switch, 0), RawRank(switch, 1)
     for number in range(1, 8):

@@ -158,7 +158,7 @@ def test_i4_rank_does_not_wait_for_ranks_that_are_not_registered(switch):
     assert reduce([client, late], values_of(2, 5), number=2) == [None, None]
 
 
-def test_two_jobs_of_one_name_are_told_apart_by_their_token(switch):
+def test_two_jobs_of_one_name_are_distinguished_by_their_tokens(switch):
     clients = connect(switch)
 
     with pytest.raises(RefusedError, match="another job is registered as job") as caught:

@@ -149,7 +149,7 @@ def test_i6_concurrent_reader_in_c_never_sees_parts_of_two_views(tmp_path):
 @pytest.mark.parametrize("place", [16, 24, 32, 40, 64, 70])
 def test_content_with_a_wrong_checksum_is_not_used(table, place):
     table.publish(JobView(3, 4, b"\x01" * 32))
-    memory = table._memory
+    memory = table.memory
     memory[place] ^= 1  # as if a store were not visible yet
 
     with pytest.raises(TableUnavailableError):
@@ -163,10 +163,10 @@ def test_content_with_a_wrong_checksum_is_not_used(table, place):
 def test_reader_in_c_uses_no_torn_or_closed_table(table, tmp_path):
     program = compile_c(tmp_path, LOOKUP)
     table.publish(JobView(3, 0, b"\x01" * 32))
-    table._memory[64] ^= 2
+    table.memory[64] ^= 2
     assert run_c(program, table.path, 0) == ["0", "-1"]
-    table._memory[64] ^= 2
-    table._words[SEQUENCE_WORD] |= 1
+    table.memory[64] ^= 2
+    table.words[SEQUENCE_WORD] |= 1
     assert run_c(program, table.path, 0) == ["0", "-1"]
     table.publish(JobView(4, 0, b"\x01"))
     assert run_c(program, table.path, 0) == ["0", "1"]

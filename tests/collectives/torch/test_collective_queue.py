@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import AllreduceOptions
 from presage.collectives.torch.backend import IncProcessGroup
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.errors import CollectiveError
+from tests.support.waiting import wait_until
 
 
 class Work:
@@ -73,13 +74,6 @@ def inc_queue():
     queue.close()
 
 
-def wait_for(condition):
-    end_s = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.001)
-
-
 def launch(tensors, options):
     raise AssertionError("a collective was started")
 
@@ -93,7 +87,7 @@ def test_i5_exactly_one_collective_is_under_way_and_the_others_follow_in_order(i
     handles = [inc_queue.submit(collective) for collective in collectives]
 
     for index, collective in enumerate(collectives):
-        wait_for(lambda index=index: len(log) == 2 * index + 1)
+        wait_until(lambda: len(log) == 2 * index + 1)  # noqa: B023
         assert start_if_idle(inc_queue) is None
         time.sleep(0.02)
         assert len(log) == 2 * index + 1  # the next one waits
@@ -129,7 +123,7 @@ def test_i5_the_callback_only_signals_the_thread_of_the_queue(inc_queue, log):
     assert {thread for entry, thread in log if entry != "start a"} == {"inc-queue"}
 
 
-def test_i5_the_queue_goes_on_after_a_collective_that_had_not_begun(inc_queue, log):
+def test_i5_the_queue_continues_after_a_collective_that_had_not_begun(inc_queue, log):
     first = Collective("a", log, is_at_once=False, start_error=RuntimeError("no memory"))
     first.has_begun = False
 

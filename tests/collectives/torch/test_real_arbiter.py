@@ -17,9 +17,10 @@ from presage.collectives.core.messages import Member
 from presage.collectives.core.view import Reason
 from presage.collectives.torch.arbiter_link import open_arbiter_link
 from presage.collectives.torch.settings import Settings
-from tests.collectives.arbiter.support.processes import ArbiterProcess, wait_until
+from tests.collectives.arbiter.support.processes import ArbiterProcess
 from tests.collectives.torch.job import ROOT, WORKER
 from tests.serving.support.certificates import make_authority, make_certificate
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_i2_the_first_iterations_use_the_forecast_of_the_step_time(arbiter, star
         # A first report may come before the first AllReduce has started.
         return [one for one in found if way == "none" or one.state == "arbitrated"]
 
-    (first,) = wait_until(windows, timeout_s=60, step_s=0.02)
+    (first,) = wait_until(windows, 60)
     results = job.results()
     with ArbiterClient(arbiter.target) as client:
         rows = [row.decision for row in client.timeline().rows]

@@ -31,7 +31,7 @@ class SlowClient:
 @pytest.fixture
 def link(monkeypatch):
     monkeypatch.setattr(switch_link, "SwitchClient", SlowClient)
-    monkeypatch.setattr(switch_link, "_RETRY_S", 0.0)
+    monkeypatch.setattr(switch_link, "RETRY_S", 0.0)
     monkeypatch.setattr(SlowClient, "made", [])
     monkeypatch.setattr(SlowClient, "may_connect", threading.Event())
     made = SwitchLink(Member("job", 0, 1), "token")
@@ -45,7 +45,7 @@ def maintain(link, port):
 
 def test_a_connection_to_an_address_that_has_changed_meanwhile_is_closed(link):
     maintain(link, 1)
-    first = link._connecting
+    first = link.connecting
     maintain(link, 2)
     SlowClient.may_connect.set()
     first.join(5)
@@ -54,7 +54,7 @@ def test_a_connection_to_an_address_that_has_changed_meanwhile_is_closed(link):
     assert SlowClient.made[0].is_closed
 
     maintain(link, 2)
-    link._connecting.join(5)
+    link.connecting.join(5)
     assert link.is_connected
     assert [client.port for client in SlowClient.made] == [1, 2]
 
@@ -63,7 +63,7 @@ def test_a_connection_of_a_link_that_was_closed_meanwhile_is_closed(link):
     maintain(link, 1)
     link.close()
     SlowClient.may_connect.set()
-    link._connecting.join(5)
+    link.connecting.join(5)
 
     assert not link.is_connected
     assert SlowClient.made[0].is_closed

@@ -57,7 +57,7 @@ def test_rows_computed_in_batches_are_the_same(placements):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_plan, "MAX_VISITS", 3)
         assert np.array_equal(matrix(placements), at_once)
-        patch.setattr("presage.features.columns.schema._TABLE_ROWS", 2)
+        patch.setattr("presage.features.columns.schema.TABLE_ROWS", 2)
         assert np.array_equal(matrix(placements), at_once)
 
 

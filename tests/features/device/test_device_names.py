@@ -109,7 +109,7 @@ def test_a_name_is_matched_as_a_whole(name, kind):
     assert device_kind(name) == kind
 
 
-def test_a_name_means_one_device():
+def test_a_name_identifies_one_device():
     rows = yaml.safe_load(CATALOGUE_FILE.read_text())
     said = Counter(
         key

@@ -131,7 +131,7 @@ def test_the_history_of_a_job_is_bounded():
 
 
 def test_unknown_slices_and_jobs_are_bounded(monkeypatch):
-    monkeypatch.setattr("presage.models.drift.drift_test._MAX_JOBS", 50)
+    monkeypatch.setattr("presage.models.drift.drift_test.MAX_JOBS", 50)
     drift = DriftMonitor(PROMISES, POLICY)
     for i in range(500):
         drift.add([judged(f"{i}", family=f"family {i}", device_kind=f"kind {i}")])

@@ -314,7 +314,7 @@ def test_a_refused_connection_fails_fast():
 
 
 def test_a_hanging_server_times_out(monkeypatch):
-    monkeypatch.setattr(mlflow_store, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(mlflow_store, "TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
         begin_s = time.monotonic()
         with pytest.raises(RegistryError, match="timed out"):
@@ -323,7 +323,7 @@ def test_a_hanging_server_times_out(monkeypatch):
 
 
 def test_an_endless_reply_times_out(monkeypatch):
-    monkeypatch.setattr(mlflow_store, "_MAX_DOWNLOAD_S", 0.3)
+    monkeypatch.setattr(mlflow_store, "MAX_DOWNLOAD_S", 0.3)
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -340,7 +340,7 @@ def test_an_endless_reply_times_out(monkeypatch):
 
 
 def test_a_reply_that_is_too_large_is_rejected(monkeypatch):
-    monkeypatch.setattr(mlflow_store, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(mlflow_store, "MAX_BYTES", 1000)
 
     with (
         serving(answering(b" " * 1001)) as uri,

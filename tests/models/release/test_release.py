@@ -106,7 +106,7 @@ def test_a_release_is_replaced_atomically_if_the_system_can(tmp_path, monkeypatc
 @pytest.fixture
 def no_swap(monkeypatch):
     """Make swapping two folders unsupported."""
-    monkeypatch.setattr(atomic_folder, "_swapped", lambda one, other: False)
+    monkeypatch.setattr(atomic_folder, "swapped", lambda one, other: False)
 
 
 @pytest.mark.usefixtures("no_swap")

@@ -132,7 +132,7 @@ def test_the_upstream_and_the_tidied_layout_give_the_same_rows(source, tmp_path)
         folder = tmp_path / str(number)
         folder.mkdir()
         imported = rows_of(source, make(folder))
-        written.append((imported._rows, imported.skipped, imported.notes))
+        written.append((imported.rows, imported.skipped, imported.notes))
 
     assert written[0] == written[1]
 
@@ -146,7 +146,7 @@ def test_a_tarball_of_the_upstream_repository_is_read_as_its_folder(source, tmp_
         archive.add(folder, "repository-0123abc")
 
     packed = rows_of(source, tmp_path / "repository.tar.gz")
-    assert packed._rows == rows_of(source, folder)._rows
+    assert packed.rows == rows_of(source, folder).rows
 
 
 def test_the_error_of_a_python_without_safe_unpacking_says_so(tmp_path, monkeypatch):
@@ -159,7 +159,7 @@ def test_the_error_of_a_python_without_safe_unpacking_says_so(tmp_path, monkeypa
 
 def test_gavel_rows_use_all_workers_and_omit_mirrored_pairs_and_clipped_labels(tmp_path):
     imported = rows_of("gavel", gavel_tidied(tmp_path))
-    rows = {name: list(of.values()) for name, of in imported._rows.items()}
+    rows = {name: list(of.values()) for name, of in imported.rows.items()}
 
     assert [r["step_time_s"] for r in rows["scale_out"]] == [4 / 100, 4 / 80]
     mixed = [r for r in rows["colocations"] if r["colocation_id"].count("ResNet") == 1]
@@ -179,15 +179,15 @@ def test_a_physical_cluster_of_gavel_is_a_separate_campaign(tmp_path):
     content = {"v100": {"('A3C', 1)": {"null": 7.0}}}
     path = tmp_path / "physical_cluster_throughputs.json.gz"
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
-    (row,) = rows_of("gavel", path)._rows["executions"].values()
+    (row,) = rows_of("gavel", path).rows["executions"].values()
 
     assert row["campaign"] == "gavel-physical_cluster_throughputs"
 
 
 def test_speeds_of_lucid_become_step_times_except_those_of_games(tmp_path):
     imported = rows_of("lucid", lucid_tidied(tmp_path))
-    alone = {row["job_id"]: row for row in imported._rows["executions"].values()}
-    together = list(imported._rows["colocations"].values())
+    alone = {row["job_id"]: row for row in imported.rows["executions"].values()}
+    together = list(imported.rows["colocations"].values())
 
     assert alone["lucid/ResNet18-CIFAR-10/b32"]["step_time_median_s"] == 32 / 1600
     assert alone["lucid/ResNet18-CIFAR-10/b32"]["compute_utilization"] == 0.5
@@ -200,14 +200,14 @@ def test_speeds_of_lucid_become_step_times_except_those_of_games(tmp_path):
         ("PPO-LunarLander", None),
         ("ResNet18-CIFAR-10", pytest.approx(2)),
     ]
-    assert imported._rows["jobs"]["lucid/NeuMF-MovieLens/b64/amp",]["precision"] == "fp16"
+    assert imported.rows["jobs"]["lucid/NeuMF-MovieLens/b64/amp",]["precision"] == "fp16"
     assert sum(imported.skipped.values()) == 2
 
 
 def test_processes_in_a_mig_slice_share_it_and_a_single_one_is_an_execution(tmp_path):
     imported = rows_of("parvagpu", parvagpu_tidied(tmp_path))
-    (alone,) = imported._rows["executions"].values()
-    together = list(imported._rows["colocations"].values())
+    (alone,) = imported.rows["executions"].values()
+    together = list(imported.rows["colocations"].values())
 
     assert (alone["share"], alone["sharing_mode"]) == (3 / 7, "mig")
     assert alone["step_time_median_s"] == 16 / 800
@@ -220,11 +220,11 @@ def test_a_placement_is_read_digit_by_digit_and_one_device_is_an_execution_too(t
     imported = rows_of("pollux", pollux_tidied(tmp_path))
     placed = [
         (row["nodes"], row["devices"], row["placement"])
-        for row in imported._rows["scale_out"].values()
+        for row in imported.rows["scale_out"].values()
     ]
 
     assert placed == [(1, 1, "1"), (3, 4, "1 1 2"), (6, 7, "")]
-    assert [r["step_time_median_s"] for r in imported._rows["executions"].values()] == [0.04]
+    assert [r["step_time_median_s"] for r in imported.rows["executions"].values()] == [0.04]
 
 
 def _models():
@@ -249,7 +249,7 @@ def test_a_graph_is_traced_once_logged_and_cached(tmp_path):
         graphs = GraphCache(tmp_path, on_trace=said.append)
         imported = Imported(IMPORTERS["miso"].origin)
         add_job(imported, graphs, "j", model, batch_size=4)
-        row = imported._rows["jobs"]["j",]
+        row = imported.rows["jobs"]["j",]
     for kept in tmp_path.iterdir():
         kept.write_bytes(b"damaged")
     add_job(imported, graphs, "again", model, batch_size=4)
@@ -257,7 +257,7 @@ def test_a_graph_is_traced_once_logged_and_cached(tmp_path):
     assert len(said) == 2
     assert row["graph_digest"]
     assert row["parameters"] < 20_000
-    assert imported._rows["jobs"]["again",]["graph_digest"] == row["graph_digest"]
+    assert imported.rows["jobs"]["again",]["graph_digest"] == row["graph_digest"]
 
 
 @pytest.mark.parametrize(("family", "variant"), [("mlp", "w9-d9"), ("perceiver", "io")])
@@ -266,7 +266,7 @@ def test_a_job_missing_from_the_zoo_is_imported_without_a_graph(family, variant,
     model = PublicModel(family, variant, "sgd", 100)
     add_job(imported, GraphCache(tmp_path), "j", model, batch_size=4)
 
-    assert imported._rows["jobs"]["j",]["graph_digest"] == ""
+    assert imported.rows["jobs"]["j",]["graph_digest"] == ""
     assert imported.notes == {f"job without a graph: {family}/{variant} is not traced": 1}
     assert not list(tmp_path.iterdir())  # another zoo may have it
 

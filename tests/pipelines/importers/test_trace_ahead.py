@@ -24,6 +24,7 @@ from presage.pipelines.importers.public_models.trace_ahead import (
     trace_ahead,
 )
 from tests.features.examples import node
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 RECIPES = [f"recipe {i}" for i in range(2 * WORTH_PROCESSES)]  # as few as are worth two processes
@@ -115,9 +116,8 @@ def test_an_interrupted_run_ends_soon_and_leaves_no_process(tmp_path, number):
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     try:
-        while not (tmp_path / "began").exists():
-            assert running.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: (tmp_path / "began").exists() or running.poll() is not None)
+        assert running.poll() is None
         children = psutil.Process(running.pid).children(recursive=True)
         began = time.monotonic()
         if number == signal.SIGINT:

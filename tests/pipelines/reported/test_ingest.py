@@ -254,7 +254,7 @@ def test_a_device_without_a_data_sheet_is_found_in_campaigns_or_the_catalogue(lo
     for name in ("cpu-2", "cpu-2-zoo"):  # without measurements of `make run`
         (profiles / name).symlink_to(ROOT / "data/profiles" / name)
     report = pb.ReportOutcomesRequest()
-    for key, kind in (("a", "cpu-2"), ("b", "NVIDIA V100 SXM2 16GB"), ("c", "nobody's")):
+    for key, kind in (("a", "cpu-2"), ("b", "NVIDIA V100 SXM2 16GB"), ("c", "other kind")):
         (key_and_bytes,) = messages([outcome(key, memory_peak_bytes=2**29)])
         row = pb.Outcome.FromString(key_and_bytes[1])
         row.device.CopyFrom(pb.Device(kind=kind))

@@ -92,7 +92,7 @@ def controller() -> Iterator[System]:
 def agent() -> Iterator[System]:
     node = Node()
     node.order("a", FULL_DEVICE_MILLI)
-    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeCommands(version=1, tasks=node.orders.values()), 1.0)
     yield System(lambda: node.core.backend, lambda backend: None, 1.0)
 
 

@@ -29,7 +29,7 @@ def test_without_a_forecast_devices_speed_nothing_up():
     assert Forecasts(NoForecasts(), cluster(8)).speedup(one, "v100", 8, 1).median == 1.0
 
 
-def test_an_oracle_knows_the_true_speedup():
+def test_an_oracle_predicts_the_true_speedup():
     one = job("a", gpus=2)
     oracle = Oracle(TraceDurations({"a": 60.0}), cluster(4))
     for forecaster in (oracle, Noisy(oracle, spread=0.5)):

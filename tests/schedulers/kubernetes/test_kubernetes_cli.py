@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeSchedu
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
 from tests.serving.support.certificates import make_authority, make_certificate
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 RELEASE = Path(__file__).parents[3] / "data" / "pretrained" / "release"
 LONG_S = 60.0
@@ -66,13 +66,6 @@ def presage(tmp_path: Path, *arguments: str) -> Iterator[Any]:
             process.kill()
 
 
-def wait_until(holds, what: str) -> None:
-    ends_s = time.monotonic() + LONG_S
-    while not holds():
-        assert time.monotonic() < ends_s, what
-        time.sleep(0.02)
-
-
 def create_gang(server: ApiServer, name: str, pods: int) -> None:
     server.create("podgroups", pod_group(name, pods))
     template = pod(
@@ -98,12 +91,12 @@ def test_a_killed_gate_continues_after_a_restart_and_stops_on_sigterm(server, tm
         for i in range(2):
             create_gang(server, f"g{i}", 4)
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
-            wait_until(lambda: server.requests_to("PATCH", "/pods/"), "no pod was released")
+            wait_until(lambda: server.requests_to("PATCH", "/pods/"), LONG_S, "no pod was released")
             process.send_signal(signal.SIGKILL)
             process.wait()
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
-            wait_until(lambda: bound_nodes(server, "g0") == ["n0"] * 4, "g0 was not bound")
-            wait_until(lambda: bound_nodes(server, "g1") == ["n1"] * 4, "g1 was not bound")
+            wait_until(lambda: bound_nodes(server, "g0") == ["n0"] * 4, LONG_S, "g0 was not bound")
+            wait_until(lambda: bound_nodes(server, "g1") == ["n1"] * 4, LONG_S, "g1 was not bound")
             process.send_signal(signal.SIGTERM)
             assert process.wait(5.0) == 0
     done = subprocess.run(

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,9 @@ from presage.serving.authentication.token_file import add_token
 from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.job import LEDGER, processes_of
 from tests.serving.support.processes import free_port
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -32,7 +34,6 @@ SOURCE = str(Path(presage.__file__).parent.parent)
 ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
 WITHIN_S = 60.0  # timeout of conditions on a busy machine
-T = TypeVar("T")
 
 
 class Line(NamedTuple):
@@ -47,16 +48,8 @@ class Line(NamedTuple):
 
 def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "") -> T:
     """Return the first true result of ``holds``; retry while the controller is unavailable."""
-    end_s, error = time.monotonic() + within_s, None
-    while True:
-        try:
-            if found := holds():
-                return found
-            error = None
-        except ServiceError as caught:
-            error = caught
-        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what or holds} ({error})"
-        time.sleep(0.05)
+    found: T = wait_until(holds, within_s, what, retried=ServiceError)
+    return found
 
 
 class LiveCluster:

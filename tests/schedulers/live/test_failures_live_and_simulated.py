@@ -33,7 +33,7 @@ def tables(tmp_path):
 
 
 @all_faults
-def test_jobs_of_failing_nodes_end_once_and_when_the_simulator_says(tables, tmp_path):
+def test_jobs_of_failing_nodes_end_once_and_when_simulated(tables, tmp_path):
     jobs = tuple(Submission(f"job-{i}", 2.0 * i, 75) for i in range(5))
     history = tuple(Outage(0, at_s, at_s + 20.0) for at_s in range(-550, -50, 80))
     outages = (Outage(1, 8.0, 42.0), Outage(0, 12.0, 46.0))  # the second while a job runs there

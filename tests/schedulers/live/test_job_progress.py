@@ -94,7 +94,7 @@ def test_a_step_costs_less_than_two_microseconds(places):
     assert best_s < 10e-6  # 0.25e-6 on an idle machine
 
 
-def test_the_next_attempt_knows_the_saved_checkpoint(places):
+def test_the_next_attempt_gets_the_saved_checkpoint(places):
     run = begin(iterations=1000)
     run.step(300)
     assert run.saved(250)

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from presage.schedulers.live.process_supervisor import (
     Supervisor,
     supervising,
 )
+from tests.support.waiting import wait_until
 
 WITHIN_S = 60.0
 QUICK = RestartPolicy(first_delay_s=0.05, max_delay_s=0.2, stable_s=WITHIN_S)
@@ -40,10 +40,10 @@ def run_until(supervisor: Supervisor, holds: Callable[[], object]) -> None:
     """Run a supervisor until something is true, then stop it."""
 
     def watch() -> None:
-        end_s = time.monotonic() + WITHIN_S
-        while not holds() and time.monotonic() < end_s:
-            time.sleep(0.02)
-        supervisor.stopping = True
+        try:
+            wait_until(holds, WITHIN_S)
+        finally:
+            supervisor.stopping = True
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -145,22 +145,20 @@ def test_logs_stay_bounded_and_keep_their_end(folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_processes_even_during_a_restart_delay(folder, number):
-    said: list[str] = []
+    reported = threading.Event()
     handler = signal.getsignal(number)
-    with supervising(said.append, RestartPolicy(first_delay_s=WITHIN_S)) as supervisor:
+    with supervising(lambda _: reported.set(), RestartPolicy(first_delay_s=WITHIN_S)) as supervisor:
         supervisor.start_until(python(folder, "good", SLEEPS), "ready")
         supervisor.start(python(folder, "bad", "exit(1)"))
 
         def signal_when_due() -> None:
-            end_s = time.monotonic() + WITHIN_S
-            while not said and time.monotonic() < end_s:
-                time.sleep(0.02)
+            reported.wait(WITHIN_S)
             os.kill(os.getpid(), number)
 
         threading.Thread(target=signal_when_due).start()
         supervisor.run()
-        pids = [child.process.pid for child in supervisor._children if child.process]
-    assert said
+        pids = [child.process.pid for child in supervisor.children if child.process]
+    assert reported.is_set()
     assert not any(map(running, pids))
     assert signal.getsignal(number) is handler
 
@@ -170,6 +168,6 @@ def test_a_process_that_ignores_sigterm_is_killed(folder, monkeypatch):
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     with supervising(print) as supervisor:
         assert supervisor.start_until(python(folder, "one", deaf + SLEEPS), "ready")
-        (child,) = supervisor._children
+        (child,) = supervisor.children
         assert child.process is not None
     assert child.process.returncode == -signal.SIGKILL

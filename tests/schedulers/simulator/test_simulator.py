@@ -378,7 +378,7 @@ def test_new_workers_need_a_time_before_an_elastic_job_starts_and_is_larger():
     assert done.results[0].end_s == pytest.approx(20.0 + 3.0 + 8.0 + (88.0 - 8.0) / 2)
 
 
-def test_a_policy_knows_the_speed_of_a_size_once_it_was_measured():
+def test_a_policy_gets_the_speed_of_a_size_once_it_was_measured():
     known = {}
 
     class Observer(Changes):

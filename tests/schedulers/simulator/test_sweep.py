@@ -29,6 +29,7 @@ from presage.system.processes.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
 from tests.serving.support.processes import serving
 from tests.support.ray_driver import run_ray_driver
+from tests.support.waiting import wait_until
 
 TRACE = "job_id,submit,gpus,duration\n" + "".join(
     f"{i},{i % 7},{1 + i % 2},{10 + i % 5}\n" for i in range(40)
@@ -245,7 +246,7 @@ def slow(folder):
 @IN_PROC
 def test_ctrl_c_ends_workers_at_once_and_keeps_what_was_done(slow):
     with subprocess.Popen(command(slow), stderr=subprocess.PIPE, start_new_session=True) as process:
-        wait_for(lambda: len(done_in(slow)) == 2)
+        wait_until(lambda: len(done_in(slow)) == 2)
         working = workers_of(process.pid)
         assert working
         began_s = time.monotonic()
@@ -261,9 +262,9 @@ def test_ctrl_c_ends_workers_at_once_and_keeps_what_was_done(slow):
 @IN_PROC
 def test_a_killed_worker_is_named_and_the_others_continue(slow):
     with subprocess.Popen(command(slow), stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: len(done_in(slow)) == 2)
+        wait_until(lambda: len(done_in(slow)) == 2)
         for _ in range(2):  # each at one of the slow ones
-            wait_for(lambda: workers_of(process.pid))
+            wait_until(lambda: workers_of(process.pid))
             os.kill(workers_of(process.pid)[0], signal.SIGKILL)
             time.sleep(0.2)
         lines = process.communicate(timeout=60)[1].splitlines()
@@ -301,13 +302,6 @@ def simulate(folder):
 
 def done_in(folder):
     return list((folder / "out").glob("[!.]*.json"))
-
-
-def wait_for(happened, timeout_s=60.0):
-    until_s = time.monotonic() + timeout_s
-    while not happened():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"metrics": {}}', b"\xff"])

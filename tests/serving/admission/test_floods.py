@@ -16,8 +16,9 @@ from presage.serving.server_options import Options
 from tests.serving.support.certificates import make_authority, make_certificate
 from tests.serving.support.floods import MIB, growth_under_unfinished_bytes
 from tests.serving.support.http2 import PREDICT, Connection
-from tests.serving.support.processes import free_port, serving, until
+from tests.serving.support.processes import free_port, serving
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 STREAM = "/presage.v1.PredictionService/PredictStream"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -68,7 +69,7 @@ def test_thousands_of_idle_calls_do_not_block_other_clients(server):
             client.release()
         # Half-open calls end by themselves; streams and watches stay for as long as they like.
         half_open, idle = opened[::3], opened[1::3]
-        until(lambda: all(len(one.ended) == 250 for one in half_open))
+        wait_until(lambda: all(len(one.ended) == 250 for one in half_open))
         assert not any(one.ended for one in idle)
         client.release()
 
@@ -101,7 +102,7 @@ def test_a_call_without_a_token_is_rejected_before_its_message_arrives(server):
     running, ca, _ = server
     with connected(server, 1) as (one,):
         stream = one.call()
-        until(lambda: stream in one.ended)
+        wait_until(lambda: stream in one.ended)
         assert one.message(stream, 4 * MIB, 100) == 0
     with (
         PresageClient(running.target, credentials=Credentials(ca=ca)) as client,
@@ -121,10 +122,10 @@ def test_the_least_recently_used_connections_of_a_host_are_closed_first(release)
             opened = [Connection(port) for _ in range(30)]
             for one in opened:
                 stack.callback(one.close)
-            until(lambda: len(list(connections(port))) == 31)
+            wait_until(lambda: len(list(connections(port))) == 31)
             assert bounded.enforce_limits() == 0  # all are new: a first call may be on its way
             assert bounded.enforce_limits() == 21
-            until(lambda: sum(one.closed.is_set() for one in opened) == 21)
+            wait_until(lambda: sum(one.closed.is_set() for one in opened) == 21)
             time.sleep(0.1)
             assert honest.peer in {one.peer for one in connections(port)}
             client.release()

@@ -186,7 +186,7 @@ async def open_requests(waiting: list[asyncio.Task[object]]) -> list[bool]:
 
 def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monkeypatch):
     monkeypatch.setattr(
-        "presage.serving.admission.unfinished_requests._SLOW_S", 1000.0
+        "presage.serving.admission.unfinished_requests.SLOW_S", 1000.0
     )  # all are fresh
 
     async def main():
@@ -212,7 +212,7 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monk
 
 def test_new_requests_of_authenticated_clients_are_not_ended_for_memory(monkeypatch):
     monkeypatch.setattr(
-        "presage.serving.admission.unfinished_requests._SLOW_S", 1000.0
+        "presage.serving.admission.unfinished_requests.SLOW_S", 1000.0
     )  # all are fresh
 
     async def main():

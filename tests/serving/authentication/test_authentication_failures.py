@@ -66,8 +66,8 @@ def test_failures_of_a_host_are_logged_as_one_count_a_second(record_failure, clo
 
 
 def test_calls_that_are_delayed_are_bounded_in_number(monkeypatch):
-    monkeypatch.setattr(authentication_failures, "_MAX_DELAYED", 3)
-    monkeypatch.setattr(authentication_failures, "_FIRST_DELAY_S", 60.0)
+    monkeypatch.setattr(authentication_failures, "MAX_DELAYED", 3)
+    monkeypatch.setattr(authentication_failures, "FIRST_DELAY_S", 60.0)
 
     async def main() -> float:
         failures = AuthenticationFailures()

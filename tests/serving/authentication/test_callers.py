@@ -28,7 +28,7 @@ def path(tmp_path):
 @pytest.fixture
 def often(monkeypatch):
     """Check token files for changes on every call."""
-    monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
+    monkeypatch.setattr(token_file, "CHECK_S", 0.0)
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_a_file_changed_during_a_read_is_reloaded(path, often, monkeypatch):
     monkeypatch.setattr(token_file, "read_tokens", read_and_change)
     tokens = TokenFile(path)
     monkeypatch.undo()
-    monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
+    monkeypatch.setattr(token_file, "CHECK_S", 0.0)
 
     assert is_known(tokens(), new)
     assert not is_known(tokens(), old)

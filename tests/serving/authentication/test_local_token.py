@@ -23,7 +23,7 @@ from tests.serving.support.processes import free_port
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(tokens, "_CHECK_S", 0.0)
+    monkeypatch.setattr(tokens, "CHECK_S", 0.0)
 
 
 def metadata(token):
@@ -100,7 +100,7 @@ def test_the_user_of_a_listening_socket_is_read_from_the_kernels_tables(
         f"   0: {place}:1389 {'0' * 32}:0000 0A 00000000:00000000 00:00000000 00000000 {uid} 0 1\n"
     )
     (tmp_path / "tcp6").write_text(f"  sl  local_address\n{row}")
-    monkeypatch.setattr(tokens, "_TABLES", (tmp_path / "none", tmp_path / "tcp6"))
+    monkeypatch.setattr(tokens, "SOCKET_TABLES", (tmp_path / "none", tmp_path / "tcp6"))
 
     assert (local_token_finder(f"{name}:5001")() != "") is is_sent
 

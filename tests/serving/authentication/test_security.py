@@ -22,8 +22,9 @@ from presage.serving.client.credentials import Credentials
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.server_options import Options, Tls
 from tests.serving.support.certificates import make_authority, make_certificate
-from tests.serving.support.processes import serving, until
+from tests.serving.support.processes import serving
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_a_revoked_token_is_rejected(release, tokens, job, cpu):
                 return True
             return False
 
-        until(refused)
+        wait_until(refused)
 
 
 def test_health_needs_no_token(release, tokens):
@@ -223,7 +224,7 @@ def test_a_server_does_not_start_with_an_invalid_token_file(release, tmp_path):
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
         (f"scheduler owner {'0' * 64}\n", "role 'owner' does not exist"),
-        ("# nobody\n", "contains no token"),
+        ("# no tokens\n", "contains no token"),
     ):
         (tmp_path / "tokens").write_text(text)
         with pytest.raises(ConfigError, match=said):

@@ -66,7 +66,7 @@ def test_the_error_without_a_server_names_the_command_to_start_one(job, cpu):
         client.predict([Placement(job(), cpu)])
 
 
-def test_the_error_without_a_server_comes_by_the_deadline():
+def test_without_a_server_the_error_is_raised_by_the_deadline():
     started = time.monotonic()
 
     with PresageClient("127.0.0.1:1", timeout_s=0.2) as client, pytest.raises(ServiceError):

@@ -289,7 +289,7 @@ def test_invalid_values_are_rejected_with_their_path_and_how_to_fix_them(job, ch
                                   "jobs.0.op_stats.0.shape", "jobs.0.framework_version",
                                   "devices.0.kind", "placements.3.share.mode"])  # fmt: skip
 def test_errors_repeat_no_text_of_the_client(job, text):
-    secret = "a-secret-that-is-nobodys-business"
+    secret = "a-secret-of-the-user"
     change = all_of(set_to(text, secret), set_to("jobs.0.batch_size", 0))
     assert secret not in first_error(make_request(job, change))
 

@@ -116,7 +116,7 @@ def test_a_head_that_arrives_byte_by_byte_is_ended():
         assert time.monotonic() - began_s < 10
 
 
-def test_a_network_of_ipv6_is_one_peer():
+def test_a_network_of_ipv6_counts_as_one_peer():
     assert (
         peer_key("2001:db8::1") == peer_key("2001:db8::ffff:1%eth0") != peer_key("2001:db8:0:1::1")
     )

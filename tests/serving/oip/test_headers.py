@@ -108,7 +108,7 @@ def test_values_are_checked_each_time(never_run):
             serialized() + b"\x9a\x06\xc4\x05" + features().tobytes(), id="which looks as they do"
         ),
         pytest.param(
-            serialized(parameters={"x": {"string_param": "x" * headers._MAX_BYTES}}), id="long"
+            serialized(parameters={"x": {"string_param": "x" * headers.MAX_BYTES}}), id="long"
         ),
     ],
 )
@@ -121,12 +121,12 @@ def test_these_headers_are_not_cached(served, request_):
 
 def test_the_number_of_cached_headers_is_bounded(served):
     served = fresh_models(served)
-    for rows in range(1, headers._MAX_HEADERS + 2):
+    for rows in range(1, headers.MAX_HEADERS + 2):
         outcome(serialized(rows=rows), served)
     found = [
-        served.headers.find(serialized(rows=rows)) for rows in range(1, headers._MAX_HEADERS + 2)
+        served.headers.find(serialized(rows=rows)) for rows in range(1, headers.MAX_HEADERS + 2)
     ]
-    assert 0 < sum(header is not None for header in found) <= headers._MAX_HEADERS
+    assert 0 < sum(header is not None for header in found) <= headers.MAX_HEADERS
 
 
 def _cached(request: bytes, served: ServedModels):

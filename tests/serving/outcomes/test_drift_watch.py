@@ -24,8 +24,9 @@ from presage.serving.outcomes.outcome import Outcome
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server_options import Options
-from tests.serving.support.processes import free_port, serving, until
+from tests.serving.support.processes import free_port, serving
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]
 
@@ -76,15 +77,15 @@ def test_a_server_reports_drift_also_after_a_restart(release, job, cpu, tmp_path
     with serving(*options, "--drift-s", 0.1, cwd=tmp_path) as server:
         with PresageClient(server.target) as client:
             reported(client, job, cpu, 10, 1.0, prefix="then")
-            until(lambda: metric(port, "drift", **slower) == 0)
+            wait_until(lambda: metric(port, "drift", **slower) == 0)
             reported(client, job, cpu, 10, 1.3, prefix="now")
-            until(lambda: metric(port, "drift", **slower) == 1)
+            wait_until(lambda: metric(port, "drift", **slower) == 1)
         assert metric(port, "drift_evidence", **slower) >= 1
         (event,) = [e for e in server.events("drift") if e["slice"] == ""]
         assert event["drift"] == "changed"
 
     with serving(*options, "--drift-s", 0.1, "--workers", 2, cwd=tmp_path):
-        until(lambda: metric(port, "drift", **slower) == 1)
+        wait_until(lambda: metric(port, "drift", **slower) == 1)
 
     message = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
     (row,) = [r for r in message["rows"] if r["slice_name"] == slower["slice"]
@@ -146,8 +147,8 @@ def test_a_replaced_log_is_read_from_its_beginning(release, job, cpu, tmp_path):
         with reporting_to(release, path) as client:
             reported(client, job, cpu, runs, 1.0, prefix=prefix)
         watch.check()
-        assert watch._evaluated is not None
-        assert watch._evaluated.outcomes == 4 * runs
+        assert watch.evaluated is not None
+        assert watch.evaluated.outcomes == 4 * runs
 
 
 def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, cpu, tmp_path):

@@ -185,11 +185,11 @@ def test_solo_forecasts_are_computed_once_per_job_device_share_and_coverage(rele
 
 
 def test_the_cache_of_a_job_is_bounded_and_freed_with_it(release, job, cpu, monkeypatch):
-    monkeypatch.setattr("presage.serving.predictor.predictor._MAX_CACHED", 3)
+    monkeypatch.setattr("presage.serving.predictor.predictor.MAX_CACHED", 3)
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)
-        assert len(predictor._cache.get(features)) <= 3
-    assert len(predictor._cache) == 1
+        assert len(predictor.cache.get(features)) <= 3
+    assert len(predictor.cache) == 1
     del features
-    assert len(predictor._cache) == 0
+    assert len(predictor.cache) == 0

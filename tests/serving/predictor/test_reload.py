@@ -26,8 +26,9 @@ from presage.serving.server_options import Options
 from presage.system.files.atomic_folder import put_in_place
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.oip.requests import features, raw_request
-from tests.serving.support.processes import free_port, until
+from tests.serving.support.processes import free_port
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +99,9 @@ def test_5000_requests_of_8_clients_meet_20_promotions_and_rollbacks(
             served = []
             for turn in range(10):
                 registry.promote(2)
-                until(lambda: clients[0].release().release_id == releases[2].release_id)
+                wait_until(lambda: clients[0].release().release_id == releases[2].release_id)
                 registry.rollback()
-                until(lambda: clients[0].release().release_id == releases[1].release_id)
+                wait_until(lambda: clients[0].release().release_id == releases[1].release_id)
                 served.append(turn)
             promoting.set()
             answers = [answer for future in asking for answer in future.result()]
@@ -158,7 +159,7 @@ def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_na
         try:
             for factor in (2, 1, 2, 1, 2):
                 replace(folder, releases[factor])
-                until(lambda: client.release().release_id == releases[factor].release_id)  # noqa: B023
+                wait_until(lambda: client.release().release_id == releases[factor].release_id)  # noqa: B023
                 time.sleep(0.05)
         finally:
             done.set()
@@ -174,7 +175,7 @@ def test_a_folder_that_is_replaced_takes_over(releases, tmp_path, job, cpu):
     with start_server(FolderSource(folder), options) as server, PresageClient(server.target) as ask:
         before = ask.predict([Placement(job(), cpu)])[0].step_time_s
         replace(folder, releases[2])
-        until(lambda: ask.release().release_id == releases[2].release_id)
+        wait_until(lambda: ask.release().release_id == releases[2].release_id)
         after = ask.predict([Placement(job(), cpu)])[0].step_time_s
 
         assert (before.release_id, after.release_id) == (
@@ -219,7 +220,7 @@ def test_a_bad_release_is_rejected_and_the_old_one_stays(
     options = Options(port=0, poll_s=0.05)
     with start_server(FolderSource(folder), options) as server, PresageClient(server.target) as ask:
         put_in_place(bad, folder)
-        until(lambda: ask.release().refused is not None)
+        wait_until(lambda: ask.release().refused is not None)
 
         now = ask.release()
         assert now.release_id == releases[1].release_id
@@ -231,7 +232,7 @@ def test_a_bad_release_is_rejected_and_the_old_one_stays(
         assert counted == 1  # a release, however often it is tried
 
         replace(folder, releases[2])
-        until(lambda: ask.release().release_id == releases[2].release_id)
+        wait_until(lambda: ask.release().release_id == releases[2].release_id)
         assert ask.release().refused is None
 
 
@@ -256,12 +257,13 @@ def test_a_rejected_release_that_is_rolled_back_is_no_longer_reported(releases):
     with start_server(source, options) as server, PresageClient(server.target) as ask:
         for turn in (1, 2):
             source.release = releases[100]
-            until(lambda: ask.release().refused is not None)
-            time.sleep(0.5)  # it is tried some times more
+            wait_until(lambda: ask.release().refused is not None)
+            tries = source.tries[releases[100].release_id]
+            wait_until(lambda: source.tries[releases[100].release_id] >= tries + 2)  # noqa: B023
             counted = server.metrics.registry.get_sample_value("presage_releases_rejected_total")
             assert counted == turn
             source.release = releases[1]
-            until(lambda: ask.release().refused is None)
+            wait_until(lambda: ask.release().refused is None)
             assert ask.release().release_id == releases[1].release_id
 
 
@@ -272,12 +274,13 @@ def test_a_rejected_release_does_not_delay_another(releases):
         start_server(source, Options(port=0, poll_s=0.2)) as server,
         PresageClient(server.target) as ask,
     ):
+        begin_s = time.monotonic()
         source.release = releases[100]
-        time.sleep(3.5)  # tried at about 0.2, 0.6, 1.4, 3.0 s, and next at 6.2 s
-        assert 3 <= source.tries[releases[100].release_id] <= 5
+        wait_until(lambda: source.tries[releases[100].release_id] >= 4)
+        assert time.monotonic() - begin_s > 2  # at about 0.2, 0.6, 1.4, 3.0 s, and next at 6.2 s
         begin_s = time.monotonic()
         source.release = releases[2]
-        until(lambda: ask.release().release_id == releases[2].release_id)
+        wait_until(lambda: ask.release().release_id == releases[2].release_id)
         assert time.monotonic() - begin_s < 1.5
 
 
@@ -313,7 +316,7 @@ def test_an_unavailable_or_corrupt_registry_changes_nothing(registry, releases, 
 
         aside.rename(database)
         registry.promote(2)
-        until(lambda: ask.release().release_id == releases[2].release_id)
+        wait_until(lambda: ask.release().release_id == releases[2].release_id)
 
 
 def test_the_first_champion_replaces_the_pretrained_release(releases, tmp_path):
@@ -323,7 +326,7 @@ def test_the_first_champion_replaces_the_pretrained_release(releases, tmp_path):
     with start_server(source, options) as server, PresageClient(server.target) as ask:
         assert ask.release().release_id == releases[1].release_id
         registry.promote(registry.register(releases[2], {}))
-        until(lambda: ask.release().release_id == releases[2].release_id)
+        wait_until(lambda: ask.release().release_id == releases[2].release_id)
 
 
 def test_reload_does_not_wait_for_the_next_poll(releases, tmp_path):

@@ -19,9 +19,9 @@ from presage.serving.client.client import PresageClient
 from presage.serving.predictor.release_follower import RegistrySource
 from presage.serving.server_options import Options
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
-from tests.serving.support.processes import until
 from tests.serving.support.running_server import start_server
 from tests.serving.support.shared_registry import SharedRegistry, shared_registry, what_is_missing
+from tests.support.waiting import wait_until
 
 MISSING = what_is_missing()
 pytestmark = pytest.mark.skipif(
@@ -120,15 +120,15 @@ def test_a_server_survives_the_loss_of_its_registry_and_follows_it_again(
         asking = threading.Thread(target=ask, args=(server.target,))
         asking.start()
         try:
-            until(lambda: answers)
+            wait_until(lambda: answers)
             shared.kill()
             with pytest.raises(RegistryError, match="cannot"):
                 Registry(shared.uri).promote(2)
             before = len(answers)
-            until(lambda: len(answers) > before + 50, timeout_s=30)
+            wait_until(lambda: len(answers) > before + 50, 30)
             shared.start()
             Registry(shared.uri).promote(2)
-            until(lambda: answers[-1] == releases[1].release_id, timeout_s=30)
+            wait_until(lambda: answers[-1] == releases[1].release_id, 30)
         finally:
             done.set()
             asking.join()
@@ -159,12 +159,12 @@ def test_a_corrupt_file_is_rejected_and_the_old_release_stays(shared, releases, 
             registry.download(2, tmp_path / "by-hand")
         assert not (tmp_path / "by-hand").exists()
         refused = server.metrics.registry.get_sample_value
-        until(lambda: refused("presage_releases_rejected_total"))
+        wait_until(lambda: refused("presage_releases_rejected_total"))
         assert client.predict([Placement(job("a"), cpu)])[0].step_time_s.release_id == good
 
         release = models(shared, "register", str(releases[1].folder))  # fixed in place
         assert release["version"] == 2
         assert shared.files()[key] == whole
-        until(lambda: client.release().release_id == damaged, timeout_s=30)
+        wait_until(lambda: client.release().release_id == damaged, 30)
         registry.rollback()
-        until(lambda: client.release().release_id == good)
+        wait_until(lambda: client.release().release_id == good)

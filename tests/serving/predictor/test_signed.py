@@ -23,8 +23,9 @@ from presage.serving.server_options import Options
 from presage.system.files.atomic_folder import put_in_place
 from tests.models.mlflow_server import served
 from tests.serving.conftest import make_models, make_release
-from tests.serving.support.processes import serving, until
+from tests.serving.support.processes import serving
 from tests.serving.support.running_server import RunningServer, start_server
+from tests.support.waiting import wait_until
 
 LEARNT_FROM = {
     "folders": [{"folder": "data/profiles/a", "campaigns": ["a"], "tables": {}}],
@@ -158,7 +159,7 @@ def test_a_running_server_rejects_it_with_the_reason_and_keeps_serving(
         spoil(new)
         put_in_place(new, folder)
 
-        until(lambda: ask.release().refused is not None)
+        wait_until(lambda: ask.release().refused is not None)
         after = ask.release()
         assert after.release_id == before.release_id
         assert after.refused is not None
@@ -167,7 +168,7 @@ def test_a_running_server_rejects_it_with_the_reason_and_keeps_serving(
         good = make_release(tmp_path / "good", data_digest="3" * 16)
         sign_release(good.folder, key)
         put_in_place(good.folder, folder)
-        until(lambda: ask.release().release_id == good.release_id)
+        wait_until(lambda: ask.release().release_id == good.release_id)
         assert ask.release().refused is None
 
 
@@ -180,11 +181,11 @@ def test_a_release_that_is_signed_after_its_rejection_is_served(folder, public, 
     with serving_trusted(folder, public) as server, PresageClient(server.target) as ask:
         new = make_release(tmp_path / "new", data_digest="2" * 16)
         put_in_place(new.folder, folder)
-        until(lambda: ask.release().refused is not None)
+        wait_until(lambda: ask.release().refused is not None)
 
         sign_release(folder, key)
 
-        until(lambda: ask.release().release_id == new.release_id)
+        wait_until(lambda: ask.release().release_id == new.release_id)
 
 
 def test_a_manifest_replaced_between_loading_and_verification_is_rejected(folder, key, public):

@@ -538,7 +538,7 @@ def test_rows_are_counted_by_client(tokens):
 # Deadlines, cancellations ----------------------------------------------------------------------
 
 
-def test_a_call_knows_its_deadline():
+def test_a_call_has_its_deadline():
     async def main():
         async with serving(calls_with()) as (service, ask):
             await ask("Echo", b"")

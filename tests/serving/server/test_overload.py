@@ -27,8 +27,9 @@ from presage.serving.server.prediction_service import SERVICE_NAME
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.support.processes import serving, until
+from tests.serving.support.processes import serving
 from tests.serving.support.running_server import start_server
+from tests.support.waiting import wait_until
 
 
 def large_request(job, rows=4096):
@@ -87,10 +88,10 @@ def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, mon
         stub = pb_grpc.PredictionServiceStub(channel)
         request = large_request(job, rows=128)
         patient = [stub.Predict.future(request, timeout=30) for _ in range(2)]
-        until(lambda: len(begun) == 2)
+        wait_until(lambda: len(begun) == 2)
         hurried = [stub.Predict.future(request, timeout=0.5) for _ in range(10)]
         sample = server.metrics.registry.get_sample_value
-        until(lambda: sample("presage_queue_rows") == 12 * 128)  # all of them wait
+        wait_until(lambda: sample("presage_queue_rows") == 12 * 128)  # all of them wait
         assert {call.code() for call in hurried} == {grpc.StatusCode.DEADLINE_EXCEEDED}
         go_on.set()
         assert {call.code() for call in patient} == {grpc.StatusCode.OK}
@@ -166,7 +167,7 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
             )
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
             asking = [pool.submit(ask, server.target) for _ in range(6)]
-            time.sleep(0.5)
+            wait_until(lambda: len(answers) > 20)
             server.process.send_signal(number)
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
             before = len(answers)
@@ -266,7 +267,7 @@ def test_kill_9_loses_no_acknowledged_outcome(release, job, cpu, tmp_path):
 
             with ThreadPoolExecutor(4) as pool:
                 reporting = [pool.submit(report, name) for name in range(4)]
-                time.sleep(0.7 + 0.2 * turn)
+                wait_until(lambda: any(key.startswith(f"{turn}-") for key in acknowledged))  # noqa: B023
                 server.process.kill()
                 for future in reporting:
                     future.result(30)
@@ -297,7 +298,7 @@ def test_workers_share_a_port_and_a_dead_worker_is_replaced(release, job, cpu, t
         with PresageClient(server.target) as client:
             assert client.predict([Placement(job(), cpu)])
         os.kill(min(first), signal.SIGKILL)
-        until(lambda: len(children_of(server) - {min(first)}) == 2)
+        wait_until(lambda: len(children_of(server) - {min(first)}) == 2)
         for _ in range(10):
             with PresageClient(server.target) as client:
                 assert client.predict([Placement(job(), cpu)])
@@ -350,7 +351,7 @@ def test_workers_end_with_their_parent(release, tmp_path):
         workers = children_of(server)
         assert len(workers) == 2
         server.process.kill()
-        until(lambda: not any(map(is_running, workers)))
+        wait_until(lambda: not any(map(is_running, workers)))
 
 
 def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, job, monkeypatch):
@@ -379,7 +380,7 @@ def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, j
             pb_grpc.PredictionServiceStub(channels[i % 12]).Predict.future(request, timeout=30)
             for i, request in enumerate(requests)
         ]
-        until(lambda: backlog.count_calls()[1] >= 1000)
+        wait_until(lambda: backlog.count_calls()[1] >= 1000)
         go_on.set()
         codes = [call.code() for call in calls]
         refused = [call for call in calls if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]

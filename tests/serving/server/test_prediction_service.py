@@ -23,8 +23,9 @@ from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
-from tests.serving.support.processes import own_metadata, until
+from tests.serving.support.processes import own_metadata
 from tests.serving.support.running_server import server_loop, start_server
+from tests.support.waiting import wait_until
 
 Code = grpc.StatusCode
 
@@ -98,7 +99,7 @@ def test_a_job_beyond_the_models_is_an_error_for_its_own_row(stub, job):
 
 def test_a_call_whose_rows_all_fail_ends_with_the_first_rows_status(stub, job):
     request = request_of(job, jobs=1)
-    request.devices[0].kind, request.devices[1].kind = "h20", "nobody's"
+    request.devices[0].kind, request.devices[1].kind = "h20", "other kind"
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.NOT_FOUND
     assert details.startswith("devices[0].kind is not known; did you mean 'h200'")
@@ -247,7 +248,7 @@ def test_an_abandoned_stream_leaves_nothing_behind(stub, server, job):
         call = stub.PredictStream(one_request_without_end(job))
         next(call)
         call.cancel()
-    until(lambda: waiting() <= before)
+    wait_until(lambda: waiting() <= before)
 
 
 def one_request_without_end(job):
@@ -370,7 +371,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
         ]
     )  # fmt: skip
     labels = {"quantity": "step_time_s"}
-    until(lambda: sample("presage_outcome_ratio_count", labels) == 2)
+    wait_until(lambda: sample("presage_outcome_ratio_count", labels) == 2)
     assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "true"}) == 1
     assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "false"}) == 1
     assert sample("presage_outcome_ratio_sum", labels) == pytest.approx(101)
@@ -379,7 +380,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     again = Outcome("as forecast", job(), cpu, step_time_median_s=step_s)
     other = Outcome("slower", job(), cpu, step_time_median_s=step_s)
     client.report([again, other, Outcome("third", job(), cpu, step_time_median_s=step_s)])
-    until(lambda: sample("presage_outcome_ratio_count", labels) == 3)
+    wait_until(lambda: sample("presage_outcome_ratio_count", labels) == 3)
     with pytest.raises(InvalidJobError):
         client.report([other])
     assert sample("presage_outcomes_total", {"result": "rejected"}) == 2

@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,14 +65,6 @@ def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[S
                 process.kill()
             process.wait()
             reading.join(5)
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = 10.0) -> None:
-    """Wait until a condition holds."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, "did not come true in time"
-        time.sleep(0.02)
 
 
 def free_port() -> int:

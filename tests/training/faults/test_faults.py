@@ -139,7 +139,7 @@ def test_a_stopped_worker_is_removed_and_joins_again_when_it_continues(tmp_path)
         check_equals_uninterrupted(job)
 
 
-def test_below_the_minimum_the_job_waits_until_a_worker_comes(tmp_path):
+def test_below_the_minimum_the_job_waits_until_a_worker_joins(tmp_path):
     with running(tmp_path, workers=2, min_workers=2) as job:
         job.start("a", "b", gates={"4": "g1"})
         job.wait_at("g1")

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from presage.system.files.atomic_file import replace_text
 from presage.training.job_folder import JobFolder
 from presage.training.leader.job_config import JobConfig, read_config, write_config
 from presage.training.local_job import prepare, request, start_leader
+from tests.support.waiting import wait_until
 from tests.training.support.worker_process import run_worker
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -78,22 +79,20 @@ class Job:
 
     def wait_for(self, is_reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the status is as required, and return it."""
-        end_s = time.monotonic() + WAIT_S
-        status: dict[str, Any] = {}
-        while time.monotonic() < end_s:
-            with suppress(ElasticError):
-                status = self.status()
-                if is_reached(status):
-                    return status
-            time.sleep(0.01)
-        raise AssertionError(f"not reached: {status}; {self.results()}")
+        statuses: list[dict[str, Any]] = [{}]
+
+        def reached() -> bool:
+            statuses.append(self.status())
+            return is_reached(statuses[-1])
+
+        wait_until(
+            reached, WAIT_S, lambda: f"{statuses[-1]}; {self.results()}", retried=ElasticError
+        )
+        return statuses[-1]
 
     def wait_at(self, gate: str) -> None:
         """Wait until a worker has reached a gate."""
-        end_s = time.monotonic() + WAIT_S
-        while not (self.state / f"{gate}.reached").exists():
-            assert time.monotonic() < end_s, f"{gate} is not reached: {self.log()}"
-            time.sleep(0.005)
+        wait_until((self.state / f"{gate}.reached").exists, WAIT_S, lambda: f"{gate}: {self.log()}")
 
     def wait_connected(self, count: int) -> None:
         """Wait until a number of workers are connected."""

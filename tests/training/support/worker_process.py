@@ -54,8 +54,8 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
     os.environ.update(options.get("environment", {}))
     if timeout_s := options.get("peer_timeout_s"):
-        peer_connections._TIMEOUT_S = timeout_s
-        peer_connections._KEEP_ALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}
+        peer_connections.TIMEOUT_S = timeout_s
+        peer_connections.KEEP_ALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
@@ -209,7 +209,7 @@ def _part(peers: list[str], generation: int, kind: str) -> None:
     ``refused``: connections to them fail. ``silent``: they reach a listener that never answers.
     """
     original = peer_connections.connect_to_member
-    peer_connections._TAKE_S = 0.5
+    peer_connections.TAKE_S = 0.5
     deaf = socket.create_server(("127.0.0.1", 0), backlog=128)
 
     def connect(member, token, name, number, sender):

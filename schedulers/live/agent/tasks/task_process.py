@@ -38,11 +38,11 @@ _CREATING_S = 60.0  # a younger folder may still be being created
 _SHIM_START_S = 20.0  # limit for a shim to start; it takes 0.1 s on an idle machine
 
 # Its environment, its folder and packages installed next to Presage cannot change a shim's code.
-_SHIM = (
+SHIM = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from presage.schedulers.live.agent.tasks.shim import main; main(sys.argv[1])"
 )
-_PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c")
+PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c")
 _PACKAGES = str(Path(presage.__file__).parent.parent)
 
 
@@ -153,7 +153,7 @@ def launch(task: Task) -> bool:
         No shim could be started.
     """
     folder = task.folder
-    command = [*_PYTHON, _SHIM, _PACKAGES, str(folder.path)]
+    command = [*PYTHON, SHIM, _PACKAGES, str(folder.path)]
     # A shim does not belong to its agent's task, if the agent runs in one, as in nested tests.
     variables = {name: value for name, value in os.environ.items() if name not in (TASK, STATE)}
     try:
@@ -177,7 +177,7 @@ def launch(task: Task) -> bool:
 
 def why_cannot_launch() -> str:
     """Return why no shim can be launched on this machine now; "" if one can."""
-    command = [*_PYTHON, _SHIM.rpartition("; ")[0], _PACKAGES]
+    command = [*PYTHON, SHIM.rpartition("; ")[0], _PACKAGES]
     try:
         subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

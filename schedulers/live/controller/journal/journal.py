@@ -66,7 +66,7 @@ class Journal:
     """
 
     def __init__(self, store: Store, key_file: Path | None = None) -> None:
-        self._store = store
+        self.store = store
         self._key_file = key_file or store.key_file
         self._mutex = threading.RLock()
         self._closed = False
@@ -75,7 +75,7 @@ class Journal:
             with self._writing():
                 self._key, seal = self._prepare()
             self._seal = seal
-            self._store.settle()
+            self.store.settle()
         except BaseException:
             self.close()
             raise
@@ -113,7 +113,7 @@ class Journal:
         """Close the journal and release its lock."""
         with self._mutex:
             self._closed = True
-            self._store.close()
+            self.store.close()
 
     @property
     def is_closed(self) -> bool:
@@ -152,7 +152,7 @@ class Journal:
                 mac = entry_mac(self._key, mac, seq, now_s, job_id, text)
                 rows.append((seq, now_s, job_id, text, mac))
             with self._resealing(replace(self._seal, last_seq=seq, last=mac)):
-                self._store.run_many(sql.APPEND, rows)
+                self.store.run_many(sql.APPEND, rows)
             return seq
 
     def read(self, after: int = 0) -> Iterator[Entry]:
@@ -166,7 +166,7 @@ class Journal:
     def job_entries(self, job_id: str, limit: int) -> list[Entry]:
         """Return the newest entries of a job, at most ``limit``, newest last."""
         with self._reading():
-            found = self._store.run(sql.JOB_ENTRIES, escaped(job_id), limit)
+            found = self.store.run(sql.JOB_ENTRIES, escaped(job_id), limit)
             seal = self._seal
         assert seal is not None
         for seq, time_unix_s, entry_job, text, mac, before in found:
@@ -202,8 +202,8 @@ class Journal:
                 before = self._macs([name for name, *_ in (*removed, *updated)])
             seal = self._seal.with_rows(seq, before, [mac for *_, mac in updated])
             with self._resealing(seal):
-                self._store.run_many(sql.DELETE_ROW, removed)
-                self._store.run_many(sql.UPSERT, updated)
+                self.store.run_many(sql.DELETE_ROW, removed)
+                self.store.run_many(sql.UPSERT, updated)
 
     def load(self) -> tuple[dict[str, dict[str, Any]], int]:
         """Return the snapshot's rows, sorted by key, and the number of its last entry.
@@ -211,14 +211,14 @@ class Journal:
         The whole journal is checked, including the entries that the snapshot contains.
         """
         with self._reading():
-            rows, seal = self._store.run(sql.ROWS), self._seal
+            rows, seal = self.store.run(sql.ROWS), self._seal
         assert seal is not None
         for name, content, mac in rows:
             if row_mac(self._key, name, content) != mac:
                 raise self._damaged(f'row "{name}" of the snapshot')
         if sum_hashes(mac for *_, mac in rows) != seal.snapshot:
             raise JournalError(
-                f"journal {self._store.where}: rows of its snapshot are missing, or belong to "
+                f"journal {self.store.where}: rows of its snapshot are missing, or belong to "
                 "an earlier snapshot; restore a backup of the journal"
             )
         for _ in self._checked(0):
@@ -240,8 +240,8 @@ class Journal:
             assert self._seal is not None
             saved = self._seal.snapshot_seq
             with self._reading():
-                oldest, _ = self._store.run(sql.FIRST_AND_LAST)[0]
-                remaining = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
+                oldest, _ = self.store.run(sql.FIRST_AND_LAST)[0]
+                remaining = self.store.run(sql.NOT_OLDER, saved, before_unix_s)
             # Those before the first that stays: no gaps, even where the clock was set back.
             end = remaining[0][0] if remaining else saved + 1
             if oldest is None or end <= oldest:
@@ -253,15 +253,15 @@ class Journal:
     def _prune_to(self, end: int) -> None:
         assert self._seal is not None
         with self._reading():
-            anchor = self._store.run(sql.MAC_OF, end - 1)
+            anchor = self.store.run(sql.MAC_OF, end - 1)
         if not anchor:
             raise self._missing(end - 1, end - 1)
         with self._resealing(replace(self._seal, anchor_seq=end - 1, anchor=anchor[0][0])):
-            self._store.run(sql.PRUNE, end)
+            self.store.run(sql.PRUNE, end)
 
     def check(self) -> None:
         """Raise JournalError if this process may have lost the journal's lock."""
-        if self._store.may_lose_lock:
+        if self.store.may_lose_lock:
             with self._reading():
                 pass
 
@@ -270,7 +270,7 @@ class Journal:
         with self._reading():
             yield
             try:
-                self._store.commit()
+                self.store.commit()
             except BaseException as error:
                 if type(error) is not JournalError:  # the outcome is unknown
                     self.close()
@@ -283,7 +283,7 @@ class Journal:
                 self._begin()
                 yield
             finally:
-                self._store.rollback()
+                self.store.rollback()
 
     @contextmanager
     def _resealing(self, seal: Seal) -> Iterator[None]:
@@ -294,14 +294,14 @@ class Journal:
         self._seal = seal
 
     def _set_seal(self, key: JournalKey, seal: Seal) -> None:
-        self._store.run(sql.SET_SEAL, VERSION, key.key_id, seal.mac(key), *astuple(seal))
+        self.store.run(sql.SET_SEAL, VERSION, key.key_id, seal.mac(key), *astuple(seal))
 
     def _begin(self) -> None:
-        where = self._store.where
+        where = self.store.where
         if self._closed:
             raise JournalError(f"journal {where} is closed; open it again and read it")
         try:
-            is_new = self._store.begin()
+            is_new = self.store.begin()
         except ConfigError as error:
             if self._seal is None:
                 raise
@@ -320,36 +320,36 @@ class Journal:
         try:
             return self._newest()
         except BaseException:
-            self._store.close()  # else the next call would treat the connection as checked
+            self.store.close()  # else the next call would treat the connection as checked
             raise
 
     def _prepare(self) -> tuple[JournalKey, Seal]:
         """Create the tables of a new journal, or check an existing one; return key and seal."""
-        tables = self._store.tables()
+        tables = self.store.tables()
         if not tables:
             for statement in sql.TABLES:
-                self._store.run(statement.format(big=self._store.big))
+                self.store.run(statement.format(big=self.store.big))
         elif "presage_journal" not in tables:
             raise JournalError(
-                f"journal {self._store.where} is not a journal: it has the table {min(tables)!r}; "
+                f"journal {self.store.where} is not a journal: it has the table {min(tables)!r}; "
                 "use a separate database"
             )
-        found = self._store.run(sql.STORED_VERSION)
+        found = self.store.run(sql.STORED_VERSION)
         if found == [(_UNSEALED,)]:
             return self._seal_all(is_new=not tables)
         if found != [(VERSION,)]:
             raise JournalError(
-                f"journal {self._store.where} has version {found[0][0] if found else 'none'}, must "
+                f"journal {self.store.where} has version {found[0][0] if found else 'none'}, must "
                 f"be {VERSION}; install the Presage that wrote it, or use another journal"
             )
-        key = read_key(self._key_file, self._store.where)
+        key = read_key(self._key_file, self.store.where)
         seal = self._stored_seal(key)
         self._set_seal(key, seal)  # fail now, and not at the first job, if it is not writable
         return key, seal
 
     def _stored_seal(self, key: JournalKey) -> Seal:
-        where = self._store.where
-        key_id, mac, *values = self._store.run(sql.SEAL)[0]
+        where = self.store.where
+        key_id, mac, *values = self.store.run(sql.SEAL)[0]
         seal = Seal(*values)
         if key_id != key.key_id:
             raise JournalError(
@@ -371,20 +371,20 @@ class Journal:
             # Else a user that can write the database, without the key, could remove the hashes,
             # alter the content, and have it authenticated here.
             raise JournalError(
-                f"journal {self._store.where} has version {_UNSEALED}, without hashes, although "
+                f"journal {self.store.where} has version {_UNSEALED}, without hashes, although "
                 f"its key {self._key_file} exists: hashes may have been removed; restore a backup, "
                 "or pass another key with --journal-key if the journal is that old"
             )
-        key = make_key(self._key_file, self._store.where)
+        key = make_key(self._key_file, self.store.where)
         for statement in sql.SEALED_TABLES:
-            self._store.run(statement.format(big=self._store.big))
-        snapshot_seq = self._store.run("SELECT snapshot_seq FROM presage_journal")[0][0]
-        oldest = self._store.run(sql.FIRST_AND_LAST)[0][0] or snapshot_seq + 1
+            self.store.run(statement.format(big=self.store.big))
+        snapshot_seq = self.store.run("SELECT snapshot_seq FROM presage_journal")[0][0]
+        oldest = self.store.run(sql.FIRST_AND_LAST)[0][0] or snapshot_seq + 1
         if oldest > snapshot_seq + 1:
             raise self._missing(snapshot_seq + 1, oldest - 1)
         seq, mac = oldest - 1, Seal.first(key).anchor
         anchor = seq, mac
-        while page := self._store.run(sql.READ, seq, _PAGE):
+        while page := self.store.run(sql.READ, seq, _PAGE):
             sealed = []
             for number, time_unix_s, job_id, text, _ in page:
                 if number != seq + 1:
@@ -392,21 +392,21 @@ class Journal:
                 hidden = as_json(key.hide(self._plain(f"entry {number}", text)), "entry")
                 seq, mac = number, entry_mac(key, mac, number, time_unix_s, job_id, hidden)
                 sealed.append((hidden, mac, number))
-            self._store.run_many(sql.RESEAL, sealed)
+            self.store.run_many(sql.RESEAL, sealed)
         rows = [
             (name, hidden, row_mac(key, name, hidden))
-            for name, content, _ in self._store.run(sql.ROWS)
+            for name, content, _ in self.store.run(sql.ROWS)
             for hidden in [as_json(key.hide(self._plain(f"row {name}", content)), "row")]
         ]
-        self._store.run_many(sql.UPSERT, rows)
+        self.store.run_many(sql.UPSERT, rows)
         seal = Seal(*anchor, seq, mac, snapshot_seq, sum_hashes(mac for *_, mac in rows))
         self._set_seal(key, seal)
         return key, seal
 
     def _newest(self) -> int:
         """Return the number of the newest entry, also if all entries were pruned."""
-        newest = self._store.run(sql.FIRST_AND_LAST)[0][1]
-        return int(newest or self._store.run("SELECT anchor_seq FROM presage_journal")[0][0])
+        newest = self.store.run(sql.FIRST_AND_LAST)[0][1]
+        return int(newest or self.store.run("SELECT anchor_seq FROM presage_journal")[0][0])
 
     def _checked(self, after: int) -> Iterator[tuple[int, float, str]]:
         """Yield the stored entries after checking their hashes."""
@@ -418,7 +418,7 @@ class Journal:
                 if mac is None or after < seal.anchor_seq:
                     after = max(after, seal.anchor_seq)
                     mac = self._mac_of(after, seal)
-                page = self._store.run(sql.READ, after, _PAGE)
+                page = self.store.run(sql.READ, after, _PAGE)
             for seq, time_unix_s, job_id, text, entry_hash in page:
                 if seq != after + 1:
                     raise self._missing(after + 1, seq - 1)
@@ -436,7 +436,7 @@ class Journal:
             return seal.anchor
         if seq >= seal.last_seq:
             return seal.last
-        found = self._store.run(sql.MAC_OF, seq)
+        found = self.store.run(sql.MAC_OF, seq)
         if not found:
             raise self._missing(seq, seq)
         return str(found[0][0])
@@ -447,7 +447,7 @@ class Journal:
         for first in range(0, len(names), _KEYS_AT_ONCE):
             batch = names[first : first + _KEYS_AT_ONCE]
             marks = ", ".join("?" * len(batch))
-            found += [mac for (mac,) in self._store.run(f"{sql.MACS} ({marks})", *batch)]
+            found += [mac for (mac,) in self.store.run(f"{sql.MACS} ({marks})", *batch)]
         return found
 
     def _check_entry(
@@ -458,13 +458,13 @@ class Journal:
 
     def _damaged(self, what: str) -> JournalError:
         return JournalError(
-            f"journal {self._store.where}: {what} is damaged: it was altered after it was written; "
+            f"journal {self.store.where}: {what} is damaged: it was altered after it was written; "
             "restore a backup of the journal"
         )
 
     def _missing(self, first: int, last: int) -> JournalError:
         return JournalError(
-            f"journal {self._store.where}: entries {first} to {last} are missing; restore a backup "
+            f"journal {self.store.where}: entries {first} to {last} are missing; restore a backup "
             "or use another journal"
         )
 
@@ -488,5 +488,5 @@ class Journal:
             return read()
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(
-                f"journal {self._store.where}: {what} is damaged ({error}); restore a backup of it"
+                f"journal {self.store.where}: {what} is damaged ({error}); restore a backup of it"
             ) from error

@@ -40,7 +40,7 @@ def put_in_place(new: Path, folder: Path) -> None:
     none for an instant between two renames. If the rename fails or is interrupted, the old folder
     is put back.
     """
-    if _swapped(new, folder):
+    if swapped(new, folder):
         shutil.rmtree(new, ignore_errors=True)
         return
     old = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.old")
@@ -56,7 +56,7 @@ def put_in_place(new: Path, folder: Path) -> None:
                 old.rename(folder)
 
 
-def _swapped(one: Path, other: Path) -> bool:
+def swapped(one: Path, other: Path) -> bool:
     """Swap two folders in one step, as Linux can on most file systems; return whether it did."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:

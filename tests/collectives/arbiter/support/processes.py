@@ -121,12 +121,3 @@ class JobProcesses:
             if process.poll() is None:
                 process.kill()
             process.wait()
-
-
-def wait_until(condition, timeout_s: float = 20.0, step_s: float = 0.05):
-    """Wait until a condition holds, and return its value."""
-    end_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "the condition does not come true"
-        time.sleep(step_s)
-    return found

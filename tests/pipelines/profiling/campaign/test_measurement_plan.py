@@ -92,7 +92,7 @@ def test_jobs_far_from_measured_ones_come_first():
     assert order == [10, 4, 0]
 
 
-def test_a_job_ten_times_as_long_comes_after_one_half_as_far():
+def test_a_job_ten_times_as_long_is_measured_after_one_half_as_far():
     near, far = job_with_features(5), job_with_features(10, seconds=50.0)
     order = [job.vector[0] for job in farthest_first([*far, *near], [np.array([0.0])])]
 

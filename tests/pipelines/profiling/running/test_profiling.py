@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ from presage.pipelines.profiling.sampling.samplers import CpuSampler
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stages.profile import BUDGET_S, main
 from presage.system.processes.child_process import Child, ChildFailure
+from tests.support.waiting import wait_until
 
 CORES = usable_cores()
 # Tests do not wait for a quiet machine: what they measure need not be right, only recorded.
@@ -93,15 +94,6 @@ def command(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def eventually(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
-    deadline_s = time.monotonic() + within_s
-    while time.monotonic() < deadline_s:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    pytest.fail("it never happened")
 
 
 # --- steps and windows --------------------------------------------------------------------------
@@ -370,7 +362,7 @@ def test_the_error_names_a_folder_that_cannot_be_created(tmp_path):
 
 def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_continues(calibrated):
     def kill_the_first_worker() -> None:
-        (victim,) = eventually(lambda: workers(psutil.Process()))
+        (victim,) = wait_until(lambda: workers(psutil.Process()))
         os.kill(victim.pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_the_first_worker)
@@ -397,7 +389,7 @@ def running(calibrated: Path) -> Iterator[subprocess.Popen[bytes]]:
         cwd=calibrated,
     )
     try:
-        eventually(lambda: workers(psutil.Process(process.pid)))
+        wait_until(lambda: workers(psutil.Process(process.pid)))
         yield process
     finally:
         process.kill()
@@ -423,7 +415,7 @@ def test_no_worker_outlives_a_campaign_that_is_killed(running):
     running.kill()
     running.wait()
 
-    eventually(lambda: not worker.is_running() or worker.status() == "zombie", within_s=10)
+    wait_until(lambda: not worker.is_running() or worker.status() == "zombie", within_s=10)
 
 
 def test_a_repeatedly_killed_campaign_resumes_and_measures_nothing_twice(calibrated):

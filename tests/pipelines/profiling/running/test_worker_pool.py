@@ -34,16 +34,16 @@ def _start_on_cpu(_self):
 
 def test_the_pool_of_a_processor_has_no_spare_workers():
     with Workers(detect(gpu=False), RunOptions(threads=1)) as kept:
-        assert not kept._spares
+        assert not kept.spares
     assert SPARES >= 4  # as many members as a co-location may have
 
 
 def test_a_used_spare_is_replaced_and_none_is_left_behind(workers):
     with workers:
-        (spare,) = workers._spares
+        (spare,) = workers.spares
         child = workers.begin(JOB, Share())
         assert child is spare
-        (following,) = workers._spares
+        (following,) = workers.spares
         assert following.alive
         assert child.read(until_s=time.monotonic() + 120)["event"] == "ready"
         child.kill()
@@ -54,7 +54,7 @@ def test_a_used_spare_is_replaced_and_none_is_left_behind(workers):
 
 def test_a_dead_spare_is_replaced(workers):
     with workers:
-        (spare,) = workers._spares
+        (spare,) = workers.spares
         psutil.Process(spare.pid).kill()
         while spare.alive:  # a moment longer
             time.sleep(0.01)

@@ -69,8 +69,8 @@ def test_a_hanging_dcgm_is_killed(tmp_path, monkeypatch):
     install_dcgmi(tmp_path, deaf)
     counter = dcgm.Dcgm(0)
     counter.start()
-    assert counter._process is not None
-    pid = counter._process.pid
+    assert counter.process is not None
+    pid = counter.process.pid
     time.sleep(0.3)
 
     assert counter.stop().activity is None

@@ -35,6 +35,7 @@ from tests.schedulers.kubernetes.manifests import (  # noqa: E402
     pod,
     pod_group,
 )
+from tests.support.waiting import wait_until as poll  # noqa: E402
 
 KINDS = 3
 
@@ -42,8 +43,8 @@ KINDS = 3
 @pytest.fixture
 def short_backoff(monkeypatch) -> None:
     """Shorten the backoff, for tests with many failures."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 0.002)
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MAX_BACKOFF_S", 0.05)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MIN_BACKOFF_S", 0.002)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MAX_BACKOFF_S", 0.05)
 
 
 @pytest.fixture
@@ -266,8 +267,7 @@ def test_after_a_bookmark_watches_resume_from_its_version(server, cache):
     version = str(server.version)
     sent_s = time.monotonic()
     server.send_bookmarks()
-    while max(cache.lag_s().values()) >= time.monotonic() - sent_s:
-        time.sleep(0.01)
+    poll(lambda: max(cache.lag_s().values()) < time.monotonic() - sent_s)
     server.compact()
     server.requests.clear()
     server.drop_watches()
@@ -286,7 +286,7 @@ def event(n: int) -> dict:
 
 
 def test_an_ended_watch_is_renewed_without_a_backoff(server, monkeypatch):
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 9.0)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MIN_BACKOFF_S", 9.0)
     with running_cache(server, watch_timeout_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
@@ -352,10 +352,7 @@ def test_the_cache_recovers_after_the_server_was_down(server, cache):
     server.come_up()
     wait_until(cache, matches_server(server))
     server.wait_for_watches(KINDS)
-    ends_s = time.monotonic() + 10  # the last watch is answered a moment later
-    while max(cache.lag_s().values()) >= 1:
-        assert time.monotonic() < ends_s
-        time.sleep(0.02)
+    poll(lambda: max(cache.lag_s().values()) < 1)  # the last watch is answered a moment later
 
 
 @pytest.mark.parametrize(

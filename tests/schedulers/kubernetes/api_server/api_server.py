@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
@@ -28,6 +27,7 @@ from tests.schedulers.kubernetes.api_server.patches import merge_patch
 from tests.schedulers.kubernetes.api_server.registry import Registry
 from tests.schedulers.kubernetes.api_server.resources import PODS, Resource
 from tests.schedulers.kubernetes.api_server.statuses import Json
+from tests.support.waiting import wait_until
 
 
 class ApiServer:
@@ -180,11 +180,11 @@ class ApiServer:
 
     def wait_for_watches(self, count: int, timeout_s: float = 5.0) -> None:
         """Wait until the number of open watches is ``count``."""
-        ends_s = time.monotonic() + timeout_s
-        while self.open_watches != count:
-            if time.monotonic() > ends_s:
-                raise TimeoutError(f"{self.open_watches} watches are open, not {count}")
-            time.sleep(0.005)
+        wait_until(
+            lambda: self.open_watches == count,
+            timeout_s,
+            lambda: f"{self.open_watches} watches are open, not {count}",
+        )
 
     def requests_to(self, method: str, path: str = "") -> list[Request]:
         """Return requests by HTTP method or verb, whose path matches a regular expression."""

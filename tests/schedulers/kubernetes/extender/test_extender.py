@@ -15,7 +15,7 @@ from presage.errors import ServiceError
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.kubernetes.api.cache import Cache
 from presage.schedulers.kubernetes.extender.extender import Extender
-from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer
+from presage.schedulers.kubernetes.extender.extender_server import STATUS_FIELDS, ExtenderServer
 from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
     FilterArgs,
@@ -180,7 +180,9 @@ def test_without_a_forecaster_all_nodes_pass_with_equal_scores_and_a_warning(cap
         cluster.forecaster.down = False
         cluster.now_s += 60.0
         assert cluster.fitting_nodes(new_pod()) == ["a", "b", "d"]
-        assert cluster.extender.status()["forecasts"] == "ok"
+        status = cluster.extender.status()
+        assert status["forecasts"] == "ok"
+        assert [*status, "failed_logins"] == list(STATUS_FIELDS)
 
 
 def test_reserved_and_planned_devices_are_not_free_for_other_pods():

@@ -80,7 +80,7 @@ class Verbs:
         return {"n1": Victims(dict(list(args.victims["n1"].pods.items())[:1]))}
 
     def status(self) -> Json:
-        return {"forecasts": "up", "asked": len(self.calls)}
+        return {"forecasts": "up", "requests": len(self.calls)}
 
 
 class BlockedCall:
@@ -180,7 +180,7 @@ def test_health_and_status_are_served(server):
     assert send(server, "HEAD", "/healthz")[:2] == (200, "")
     assert json.loads(send(server, "GET", "/status?pretty")[1]) == {
         "forecasts": "up",
-        "asked": 0,
+        "requests": 0,
         "failed_logins": 0,
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from contextlib import suppress
 
 import pytest
@@ -41,6 +40,7 @@ from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.kube_scheduler.json_http import HttpError
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod, pod_group
+from tests.support.waiting import wait_until
 
 
 def annotations_of(cluster, name, plural="podgroups"):
@@ -440,10 +440,7 @@ def test_a_gang_whose_writes_fail_does_not_block_others():
             )  # fmt: skip
             gate.start()
             try:
-                ends_s = time.monotonic() + 30.0
-                while released_count(cluster, "good") < 2:
-                    assert time.monotonic() < ends_s
-                    time.sleep(0.02)
+                wait_until(lambda: released_count(cluster, "good") >= 2, 30)
             finally:
                 stopping.set()
                 gate.join()

@@ -22,13 +22,7 @@ from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
-
-
-def wait_until(holds) -> None:
-    ends_s = time.monotonic() + 20.0
-    while not holds():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
+from tests.support.waiting import wait_until
 
 
 def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():

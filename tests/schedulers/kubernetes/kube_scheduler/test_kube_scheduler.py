@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.kube_scheduler.extender import Extender
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod
+from tests.support.waiting import wait_until
 
 Responses = dict[str, Callable[[dict[str, Any]], Any]]
 
@@ -400,10 +400,7 @@ def test_pods_are_bound_in_the_background(server):
     with KubeScheduler(server.url):
         server.fail_requests("list", "/nodes", 503)
         server.change("pods", "p", {"spec": {"schedulingGates": None}})
-        ends_s = time.monotonic() + 5
-        while condition(server, "p")["status"] == "False" and time.monotonic() < ends_s:
-            time.sleep(0.01)
-    assert condition(server, "p")["status"] == "True"
+        wait_until(lambda: condition(server, "p")["status"] == "True", 5)
 
 
 def test_an_unsupported_configuration_is_rejected():

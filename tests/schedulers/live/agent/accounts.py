@@ -19,7 +19,7 @@ from presage.schedulers.live.agent.isolation.account import Account, find_accoun
 from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
 from tests.schedulers.live.agent.node import Node
 
-ALICE, BOB = "nobody", "daemon"
+ALICE, BOB = "bin", "daemon"
 
 
 def uid_of(name: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from presage.schedulers.live.agent.tasks.task_process import (
     set_desired_state,
     task_state,
 )
+from tests.support.waiting import wait_until
 
 SOURCE = str(Path(presage.__file__).parent.parent)
 COUNTS = """
@@ -38,15 +38,6 @@ while True:
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 FULL_DEVICE_MILLI = DesiredState()
 NEVER_MIND = DesiredState(end=End(checkpoint=False, reason="the test is over"))
-
-
-def until(holds, within_s: float = 40.0):
-    """Return the first true result of ``holds``."""
-    ends_s = time.monotonic() + within_s
-    while not (found := holds()):
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
-    return found
 
 
 class Node:
@@ -81,7 +72,7 @@ class Node:
         for task in adopt(self.state).tasks:
             set_desired_state(task.folder, NEVER_MIND)
         for task in adopt(self.state).tasks:
-            until(lambda folder=task.folder: task_state(folder) != TaskState.RUNNING)
+            wait_until(lambda folder=task.folder: task_state(folder) != TaskState.RUNNING)
         sweep(self.state)
         assert self.processes() == []
 
@@ -98,7 +89,7 @@ class Node:
 
 def ended(folder: TaskFolder) -> TaskExit:
     """Wait until a task has ended; return its exit."""
-    until(lambda: task_state(folder) in (TaskState.ENDED, TaskState.LOST))
+    wait_until(lambda: task_state(folder) in (TaskState.ENDED, TaskState.LOST))
     exit_ = folder.exit()
     assert exit_ is not None, (folder.path / "shim.log").read_text()
     return exit_
@@ -106,18 +97,18 @@ def ended(folder: TaskFolder) -> TaskExit:
 
 def job_pid(folder: TaskFolder) -> int:
     """Wait until a task has a main process; return its id."""
-    said = until(lambda: (state := folder.shim_state()) and state.job_pid and state)
+    said = wait_until(lambda: (state := folder.shim_state()) and state.job_pid and state)
     return int(said.job_pid)
 
 
 def says(folder: TaskFolder, word: str) -> None:
     """Wait until the log of a task contains a word."""
-    until(lambda: word in folder.log.read_text())
+    wait_until(lambda: word in folder.log.read_text())
 
 
 def counts(folder: TaskFolder) -> None:
     """Wait until a job reports a step."""
-    until(lambda: (report := folder.progress()) and report.done > 0)
+    wait_until(lambda: (report := folder.progress()) and report.done > 0)
 
 
 def kill(pid: int) -> None:

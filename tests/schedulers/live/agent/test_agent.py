@@ -345,7 +345,7 @@ def test_the_log_of_a_task_that_has_not_started_is_not_complete(state, monkeypat
     unleased, leased = (orders(order("job", SLEEPS), lease_s=s) for s in (1e-6, 60.0))
     played.lives(
         unleased, lambda: name in agent.core.tasks, lambda: not ended(),
-        leased, lambda: name in agent._processes, lambda: not ended(),
+        leased, lambda: name in agent.processes, lambda: not ended(),
     )  # fmt: skip
 
 
@@ -401,7 +401,7 @@ def test_one_task_that_cannot_be_created_fails_and_the_node_continues(state, mon
     assert over.exit is not None
     assert not (over.exit.lost or over.exit.requested or over.exit.finished)
     assert "checkpoint folder" in over.exit.description
-    assert played.agent._problem == ""
+    assert played.agent.problem == ""
 
 
 def test_a_node_without_disk_space_returns_tasks_with_a_reason(state, monkeypatch):
@@ -412,7 +412,7 @@ def test_a_node_without_disk_space_returns_tasks_with_a_reason(state, monkeypatc
     said: list[str] = []
 
     def makes_capacity() -> bool:
-        said.append(played.agent._problem)
+        said.append(played.agent.problem)
         checkpoints.unlink()
         return True
 
@@ -420,7 +420,7 @@ def test_a_node_without_disk_space_returns_tasks_with_a_reason(state, monkeypatc
         orders(order("job", "pass")),
         lambda: played.ended("job"),
         makes_capacity,
-        lambda: played.agent._problem == "",
+        lambda: played.agent.problem == "",
     )
     assert said[0].endswith("checkpoints (File exists); free space there")
     over = played.agent.core.tasks["job", 1].observation
@@ -540,8 +540,8 @@ def test_a_node_that_cannot_start_processes_returns_tasks_with_a_reason(state, m
         return played.ended("job")
 
     def may_have_others() -> bool:
-        problems.append(played.agent._problem)
-        return not played.agent._problem
+        problems.append(played.agent.problem)
+        return not played.agent.problem
 
     played.lives(
         orders(order("job", "pass")),
@@ -571,13 +571,13 @@ def test_cancelled_tasks_end_at_once_on_a_node_that_cannot_start_processes(state
     ends = [order(name, "pass", third, end_reason="cancelled") for name in names[1:]]
     played.lives(
         orders(*(order(name, "pass", third) for name in names)),
-        lambda: all((name, 1) in played.agent._processes for name in names),
+        lambda: all((name, 1) in played.agent.processes for name in names),
         orders(order("one", "pass", third), *ends, version=2),
         lambda: played.ended("two") and played.ended("three"),
     )
     assert not played.folder("two.1").path.exists()
     assert not played.ended("one")
-    assert played.agent._problem == ""
+    assert played.agent.problem == ""
 
 
 def test_an_agent_with_a_fatal_error_ends(state, monkeypatch):
@@ -595,9 +595,9 @@ def test_an_agent_with_a_fatal_error_ends(state, monkeypatch):
 def test_an_agent_with_an_empty_id_file_gets_a_new_id(state, written):
     (state / "agent.id").write_text(written)
     played = Played(state)
-    assert len(played.agent._agent_id) == 32
+    assert len(played.agent.agent_id) == 32
     played.dies()
-    assert Played(state).agent._agent_id == played.agent._agent_id
+    assert Played(state).agent.agent_id == played.agent.agent_id
 
 
 @pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])

@@ -32,8 +32,9 @@ from presage.system.files.atomic_file import replace_text
 from presage.system.files.regular_file import open_regular, read_small
 from tests.schedulers.live.agent.accounts import ALICE, PYTHON, needs_accounts, reachable_node
 from tests.schedulers.live.agent.hostile_job import deep, leased, locked, makers
-from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, until
+from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node
 from tests.schedulers.live.agent.test_agent import CPU, GIB, Played, order, orders
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("hostile_job.py")
 SEEDS = [int(word) for word in os.environ.get("PRESAGE_TEST_SEEDS", "1,2").split(",")]
@@ -227,7 +228,7 @@ class Reports:
             ends_s = time.monotonic() + within_s
             async for report in agent.reports():
                 agent.receive(orders(*jobs, report_number=report.number))
-                self.longest_s = max(self.longest_s, boottime_s() - agent._checked_s)
+                self.longest_s = max(self.longest_s, boottime_s() - agent.checked_s)
                 assert not working.done(), working.exception()
                 assert time.monotonic() < ends_s, played.agent.core.report()
                 if done():
@@ -330,7 +331,7 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
         left = {path.name for path in (node.state / "tasks").iterdir()}
         return left <= (set() if run_as else {"hostile.1"})  # the job may have damaged its spec
 
-    until(is_clean, 120.0)
+    wait_until(is_clean, 120.0)
     assert victim.read_text() == "untouched"
     assert _peak_bytes() - before < MORE_BYTES
 
@@ -344,7 +345,7 @@ def _peak_bytes() -> int:
 
 def test_a_lease_is_not_renewed_while_task_checks_are_stalled(node, tmp_path, monkeypatch):
     stall_s, lease_s = 1.0, 4.0
-    monkeypatch.setattr(agent_module, "_STALLED_S", stall_s)
+    monkeypatch.setattr(agent_module, "STALLED_S", stall_s)
     os.mkfifo(tmp_path / "fifo")
     observe = vars(agent_module)["observe"]
     hangs = [False]
@@ -376,13 +377,13 @@ def test_a_lease_is_not_renewed_while_task_checks_are_stalled(node, tmp_path, mo
         await asyncio.to_thread(agent.adopt_tasks)
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(answers())]
         await until_(lambda: played.runs("job"))
-        looked_s, hangs[0] = agent._checked_s, True
+        looked_s, hangs[0] = agent.checked_s, True
         folder = played.folder("job.1")
         try:
             await until_(folder.exit)  # the shim applies the lease
             assert folder.exit().reason == "lease"  # type: ignore[union-attr]
-            latest_s = agent._checked_s + stall_s + lease_s
-            assert agent._checked_s < looked_s + 30.0
+            latest_s = agent.checked_s + stall_s + lease_s
+            assert agent.checked_s < looked_s + 30.0
             assert (read_lease(node.state) or 0.0) <= latest_s
             assert any("has been checking its tasks" in problem for problem in problems)
             await until_(lambda: boottime_s() > latest_s + 1.0)

@@ -41,9 +41,9 @@ from tests.schedulers.live.agent.node import (
     kill,
     says,
     shim_pid,
-    until,
 )
 from tests.schedulers.live.agent.test_agent import Played, order, orders
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_a_job_of_an_account_dies_with_its_shim(node):
 
     kill(shim_pid(folder))
 
-    until(lambda: not alive(job))
+    wait_until(lambda: not alive(job))
 
 
 FORKS = """
@@ -341,10 +341,10 @@ def test_a_process_that_clears_its_environment_does_not_survive_its_shim(node, g
     child = int(folder.log.read_text().split()[0])
 
     kill(shim_pid(folder))
-    until(lambda: task_state(folder) is TaskState.LOST)
+    wait_until(lambda: task_state(folder) is TaskState.LOST)
 
     assert child in sweep(node.state) or not alive(child)
-    until(lambda: not alive(child))
+    wait_until(lambda: not alive(child))
 
 
 @needs_accounts
@@ -352,10 +352,10 @@ def test_a_process_cannot_claim_a_task_of_another_account(node):
     task = node.make(SLEEPS, account=account(ALICE))  # without a shim
     variables = {"PRESAGE_STATE": str(node.state), "PRESAGE_TASK": task.folder.name}
     with subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}, user=BOB) as bobs:
-        until(lambda: b"sleep" in Path(f"/proc/{bobs.pid}/cmdline").read_bytes())
+        wait_until(lambda: b"sleep" in Path(f"/proc/{bobs.pid}/cmdline").read_bytes())
         assert sweep(node.state) == frozenset()
         with subprocess.Popen(["sleep", "600"], env=variables, user=ALICE) as alices:
-            until(lambda: b"sleep" in Path(f"/proc/{alices.pid}/cmdline").read_bytes())
+            wait_until(lambda: b"sleep" in Path(f"/proc/{alices.pid}/cmdline").read_bytes())
             assert sweep(node.state) == {alices.pid}
         assert alive(bobs.pid)
         bobs.kill()
@@ -368,7 +368,7 @@ def test_a_process_cannot_pass_off_another_folder_as_a_task_folder(node):
     os.mkfifo(elsewhere / "spec.json")
     variables = {"PRESAGE_STATE": str(node.state), "PRESAGE_TASK": "../../elsewhere"}
     with subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}) as other:
-        until(lambda: b"sleep" in Path(f"/proc/{other.pid}/cmdline").read_bytes())
+        wait_until(lambda: b"sleep" in Path(f"/proc/{other.pid}/cmdline").read_bytes())
         assert sweep(node.state) == frozenset()
         assert alive(other.pid)
         other.kill()

@@ -42,8 +42,8 @@ class Node:
     """Core of an agent with two V100s, and the commands that a controller would send."""
 
     def __init__(self, second=None, kinds=("v100", "v100")):
-        self._known = {}
-        self._orders = {}
+        self.known_forecasts = {}
+        self.orders = {}
         told = ReceivedForecasts()
         first = ControllerForecaster(told)
         asked = LocalForecaster(told, second) if second else first
@@ -52,9 +52,9 @@ class Node:
 
     def _forecasts(self, forecaster, otherwise):
         def of(cluster, now_s):
-            if cluster not in self._known:
-                self._known[cluster] = Forecasts(forecaster, cluster, otherwise)
-            return self._known[cluster]
+            if cluster not in self.known_forecasts:
+                self.known_forecasts[cluster] = Forecasts(forecaster, cluster, otherwise)
+            return self.known_forecasts[cluster]
 
         return of
 
@@ -64,7 +64,7 @@ class Node:
             write_prediction(kind, RuntimePrediction(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
             for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
         ]
-        self._orders[name] = pb.TaskCommand(
+        self.orders[name] = pb.TaskCommand(
             job=write_job(submitted), attempt=1, predictions=told,
             allocations=write_allocations([Allocation(device, milli, GIB)]),
         )  # fmt: skip
@@ -72,7 +72,7 @@ class Node:
     def apply(self, now_s, withdrawn=()):
         sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
         orders = pb.NodeCommands(
-            version=1, tasks=self._orders.values(), sharing=sharing, withdrawn_devices=withdrawn
+            version=1, tasks=self.orders.values(), sharing=sharing, withdrawn_devices=withdrawn
         )
         self.core.apply(orders, now_s)
         self.core.decide(now_s)
@@ -211,11 +211,11 @@ def test_a_new_forecast_does_not_change_the_slo(anew_s):
     node = Node(Second(anew_s))
     node.order("known", 900, model="known", runtime_s=100.0)
     node.apply(1.0)
-    (cluster,) = node._known
+    (cluster,) = node.known_forecasts
     job = node.task("known").submitted.job
 
-    assert node._known[cluster].prediction(job, "v100").runtime_s == anew_s
-    assert node._known[cluster].prediction(job, "v100").slo_s == 120.0
+    assert node.known_forecasts[cluster].prediction(job, "v100").runtime_s == anew_s
+    assert node.known_forecasts[cluster].prediction(job, "v100").slo_s == 120.0
 
 
 def test_n8_the_second_scheduler_selects_the_device_by_current_free_capacity():
@@ -298,7 +298,7 @@ def test_an_adopted_task_is_marked_as_partly_observed():
     node.order("job", 300)
     node.order("new", 300)
     allocations = (Allocation(0, 300, GIB),)
-    node.core.restore(node._orders["job"], allocations, 1.0, end="", paused=False, ran_s=50.0)
+    node.core.restore(node.orders["job"], allocations, 1.0, end="", paused=False, ran_s=50.0)
     node.apply(1.0)
 
     assert node.task("job").is_partly_observed
@@ -314,10 +314,10 @@ def test_without_a_sharing_policy_tasks_return_to_the_controllers_allocations():
     for name, milli in had.items():
         # The agent selected their devices: running processes do not move.
         node.core.restore(
-            node._orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
+            node.orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
             ran_s=5.0,
         )  # fmt: skip
-    node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeCommands(version=2, tasks=node.orders.values()), 1.0)
     assert node.task("paused").paused
     for look in (2.0, 3.0):
         node.core.decide(look)
@@ -333,8 +333,8 @@ def test_without_a_sharing_policy_tasks_return_to_the_controllers_allocations():
 def test_the_memory_of_a_gang_is_divided_among_its_devices():
     node = Node()
     node.order("gang", 1000, gpus=2)
-    node._orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
-    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), 1.0)
+    node.orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
+    node.core.apply(pb.NodeCommands(version=1, tasks=node.orders.values()), 1.0)
     node.core.decide(1.0)
     node.core.mark_started(("gang", 1))
 
@@ -442,7 +442,7 @@ def test_the_reported_remaining_time_is_that_of_the_slo_check():
         0.75 * 200.0
     )  # by its measured rate, not the predicted one
 
-    node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 51.0)
+    node.core.apply(pb.NodeCommands(version=2, tasks=node.orders.values()), 51.0)
     node.core.decide(51.0)
     assert not reported(node, "slow").HasField("remaining_s")  # other policies check no SLOs
     assert not reported(node, "slow").slo_violated
@@ -454,7 +454,7 @@ def test_the_reported_remaining_time_is_that_of_the_slo_check():
 def worker(node, name, milli, memory_bytes):
     """Add a worker of an elastic job, or change its share."""
     node.order(name, milli)
-    command = node._orders[name]
+    command = node.orders[name]
     command.worker.job_id = name
     command.ClearField("allocations")
     command.allocations.extend(write_allocations([Allocation(0, milli, memory_bytes)]))
@@ -462,7 +462,7 @@ def worker(node, name, milli, memory_bytes):
 
 def apply_exclusively(node, now_s):
     """Let the agent follow the controller, as under a policy without rebalancing."""
-    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), now_s)
+    node.core.apply(pb.NodeCommands(version=1, tasks=node.orders.values()), now_s)
     node.core.decide(now_s)
     for one in tuple(node.core.ready()):
         node.core.mark_started(one.name)
@@ -486,7 +486,7 @@ def test_s4_a_share_is_raised_once_the_other_worker_has_ended():
         worker(node, name, 500, 8 * GIB)
     apply_exclusively(node, 1.0)
     worker(node, "one", 1000, 16 * GIB)
-    node._orders["two"].end_reason = "its job continues without it"
+    node.orders["two"].end_reason = "its job continues without it"
     apply_exclusively(node, 2.0)
     assert node.allocation("one").compute_milli == 500  # its process may still use memory
 

@@ -37,8 +37,8 @@ from tests.schedulers.live.agent.node import (
     job_pid,
     letter,
     says,
-    until,
 )
+from tests.support.waiting import wait_until
 
 MIB = 2**20
 
@@ -91,15 +91,15 @@ def test_a_share_is_enforced_and_changes_take_effect(node, groups):
     folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(150), use_control_groups=groups)
     counts(folder)
     # With other load on the processor it gets less, or is sometimes stopped a little late.
-    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    wait_until(lambda: 0.01 < share(folder, 1.0) < 0.3)
     held = folder.shim_state()
     assert held.enforcement.startswith("cgroup" if groups else "duty cycle")
 
     set_desired_state(folder, DesiredState(1000))
 
-    until(lambda: share(folder, 0.5) > 0.35)
+    wait_until(lambda: share(folder, 0.5) > 0.35)
     set_desired_state(folder, DesiredState(100))
-    until(lambda: share(folder, 1.0) < 0.25)
+    wait_until(lambda: share(folder, 1.0) < 0.25)
 
 
 def test_a_weight_is_enforced_between_tasks_and_does_not_limit_a_single_one(node, tmp_path):
@@ -114,14 +114,14 @@ def test_a_weight_is_enforced_between_tasks_and_does_not_limit_a_single_one(node
         COUNTS, job_id="small", cpus=(0,), wanted=DesiredState(100), hard_limit=False
     )
     counts(small)
-    until(lambda: has_thrice(large, small))
+    wait_until(lambda: has_thrice(large, small))
 
     set_desired_state(large, DesiredState(100))
     set_desired_state(small, DesiredState(900))
-    until(lambda: has_thrice(small, large))
+    wait_until(lambda: has_thrice(small, large))
 
     set_desired_state(small, DesiredState(900, paused=True))
-    until(lambda: share(large, 0.5) > 0.35)
+    wait_until(lambda: share(large, 0.5) > 0.35)
 
 
 def test_a_weight_multiplies_a_share(node, tmp_path):
@@ -135,7 +135,7 @@ def test_a_weight_multiplies_a_share(node, tmp_path):
     )
     counts(urgent)
     counts(other)
-    until(lambda: has_thrice(urgent, other))
+    wait_until(lambda: has_thrice(urgent, other))
 
 
 def test_a_paused_task_uses_no_processor_and_continues_later(node, groups):
@@ -143,7 +143,7 @@ def test_a_paused_task_uses_no_processor_and_continues_later(node, groups):
     counts(folder)
 
     set_desired_state(folder, DesiredState(500, paused=True))
-    until(lambda: letter(job_pid(folder)) == "T")
+    wait_until(lambda: letter(job_pid(folder)) == "T")
     before = spent_s(job_pid(folder))
     time.sleep(0.8)
     assert spent_s(job_pid(folder)) == before
@@ -151,21 +151,23 @@ def test_a_paused_task_uses_no_processor_and_continues_later(node, groups):
 
     set_desired_state(folder, DesiredState(500))
 
-    until(lambda: done_by(folder) > done)
+    wait_until(lambda: done_by(folder) > done)
     assert task_state(folder) == TaskState.RUNNING
 
 
 def test_a_pause_stops_processes_that_left_the_process_group(node):
     code = "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass"
     folder = node.start(code, cpus=(0,), use_control_groups=False)
-    below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
+    below = wait_until(
+        lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found)
+    )
     time.sleep(0.2)
 
     set_desired_state(folder, DesiredState(paused=True))
-    until(lambda: all(letter(pid) == "T" for pid in below))
+    wait_until(lambda: all(letter(pid) == "T" for pid in below))
     set_desired_state(folder, DesiredState())
 
-    until(lambda: all(letter(pid) != "T" for pid in below))
+    wait_until(lambda: all(letter(pid) != "T" for pid in below))
 
 
 def test_the_smallest_share_is_accepted(node, groups):
@@ -296,7 +298,7 @@ def test_a_job_on_a_gpu_without_mps_runs_with_a_duty_cycle(node):
     folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=DesiredState(150))
     counts(folder)
 
-    until(lambda: 0.01 < share(folder, 1.0) < 0.3)
+    wait_until(lambda: 0.01 < share(folder, 1.0) < 0.3)
     assert folder.shim_state().enforcement == "duty cycle"
 
 

@@ -41,8 +41,8 @@ from tests.schedulers.live.agent.node import (
     letter,
     saved_by,
     says,
-    until,
 )
+from tests.support.waiting import wait_until
 
 CHECKPOINT = DesiredState(end=End(checkpoint=True, reason="preempted"))
 AT_ONCE = DesiredState(end=End(checkpoint=False))
@@ -201,7 +201,7 @@ def test_a_gpu_out_of_memory_error_is_reported_as_out_of_memory(node):
 
 
 def test_a_worker_that_leaves_its_elastic_job_has_not_failed(node):
-    assert (observation._WORKER_VARIABLE, observation._LEFT) == (WORKER_VARIABLE, LEFT)
+    assert (observation.WORKER_VARIABLE, observation.LEFT) == (WORKER_VARIABLE, LEFT)
     code = f"raise SystemExit({LEFT})"
     left = pb.Exit(requested=True, description="it left its elastic job")
     failed = pb.Exit(description="ended with status 75")
@@ -253,7 +253,7 @@ def test_a_job_that_saves_is_not_limited_to_its_reduced_share(node):
         "run.saved(5)\n"
     )
     folder = node.start(code, wanted=DesiredState(50), use_control_groups=False, grace_s=8.0)
-    until(lambda: (report := folder.progress()) and report.done == 5)
+    wait_until(lambda: (report := folder.progress()) and report.done == 5)
 
     set_desired_state(folder, CHECKPOINT)
 
@@ -279,7 +279,7 @@ def test_a_checkpoint_of_the_same_iteration_counts_as_new(node):
         "while True:\n    time.sleep(0.01)\n    if run.checkpoint_requested: run.saved(5)\n"
     )
     folder = node.start(code, grace_s=600.0)
-    until(lambda: (report := folder.progress()) and report.saved == 5)
+    wait_until(lambda: (report := folder.progress()) and report.saved == 5)
 
     set_desired_state(folder, CHECKPOINT)
 
@@ -324,7 +324,7 @@ def test_a_paused_job_is_continued_to_save(node, groups):
     folder = node.start(SAVES_AND_EXITS, use_control_groups=groups, wanted=DesiredState(200))
     counts(folder)
     set_desired_state(folder, DesiredState(200, paused=True))
-    until(lambda: letter(job_pid(folder)) == "T")
+    wait_until(lambda: letter(job_pid(folder)) == "T")
 
     set_desired_state(folder, DesiredState(200, paused=True, end=End(checkpoint=True)))
 
@@ -336,7 +336,7 @@ def test_a_paused_job_that_ignores_signals_is_killed(node):
     folder = node.start(DEAF, grace_s=0.1, wanted=DesiredState(50), use_control_groups=False)
     says(folder, "up")
     set_desired_state(folder, DesiredState(paused=True))
-    until(lambda: letter(job_pid(folder)) == "T")
+    wait_until(lambda: letter(job_pid(folder)) == "T")
 
     set_desired_state(folder, CHECKPOINT)
 
@@ -526,7 +526,7 @@ def test_a_damaged_desired_state_is_ignored(node):
     assert task_state(folder) == TaskState.RUNNING
     before = done_by(folder)
 
-    until(lambda: done_by(folder) > before)
+    wait_until(lambda: done_by(folder) > before)
     set_desired_state(folder, AT_ONCE)
     assert ended(folder).reason == "ended"
 

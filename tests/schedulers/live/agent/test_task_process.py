@@ -47,8 +47,8 @@ from tests.schedulers.live.agent.node import (
     letter,
     says,
     shim_pid,
-    until,
 )
+from tests.support.waiting import wait_until
 
 LEAVES_HOME = """
 import os, time
@@ -159,7 +159,7 @@ def test_tasks_survive_their_killed_agent_and_are_adopted(node):
     assert task_state(task.folder) == TaskState.RUNNING
     counts(task.folder)
     before = done_by(task.folder)
-    until(lambda: done_by(task.folder) > before)
+    wait_until(lambda: done_by(task.folder) > before)
     set_desired_state(task.folder, NEVER_MIND)
     assert ended(task.folder).reason == "ended"
 
@@ -176,13 +176,13 @@ def test_a_shim_killed_at_any_moment_leaves_no_processes(node, seed):
         time.sleep(delay_s)
     if shim := task.folder.holder():
         kill(shim)
-    until(lambda: task.folder.holder() is None)
+    wait_until(lambda: task.folder.holder() is None)
 
     state = task_state(task.folder)
     said = task.folder.shim_state()
     if said is not None and said.job_pid is not None:
-        until(lambda: not alive(said.job_pid))
-    until(lambda: not sweep(node.state))
+        wait_until(lambda: not alive(said.job_pid))
+    wait_until(lambda: not sweep(node.state))
 
     assert state in (TaskState.LOST, TaskState.NEW)
     assert (state == TaskState.NEW) == (not task.folder.started)
@@ -200,7 +200,7 @@ def test_sweep_spares_tasks_with_a_shim_and_tasks_of_other_nodes(node, tmp_path)
     says(orphaned, "up")
     orphan = int(orphaned.log.read_text().split()[0])
     kill(orphaned.holder())
-    until(lambda: orphaned.holder() is None)
+    wait_until(lambda: orphaned.holder() is None)
     assert alive(orphan)
 
     assert orphan in sweep(node.state)
@@ -285,7 +285,7 @@ def test_a_task_ends_when_its_folder_is_gone(node, begun):
 
     folder.path.rename(node.state / "elsewhere")
 
-    until(lambda: not alive(shim))
+    wait_until(lambda: not alive(shim))
     assert node.processes() == []
 
 
@@ -325,7 +325,7 @@ def test_a_full_disk_loses_neither_a_job_nor_its_exit(small_disk):
     assert alive(pid)
 
     os.kill(pid, signal.SIGUSR1)  # ends the job
-    until(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     time.sleep(0.3)
     assert alive(shim)
     assert task_state(folder) == TaskState.RUNNING
@@ -355,12 +355,12 @@ def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
 
     folder = node.start(code)
     pid = job_pid(folder)
-    until(is_full)
+    wait_until(is_full)
 
     assert set_desired_state(folder, DesiredState(paused=True))
-    until(lambda: letter(pid) == "T")
+    wait_until(lambda: letter(pid) == "T")
     assert set_desired_state(folder, NEVER_MIND)
-    until(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     (small_disk / "filling").unlink()
 
     assert ended(folder).reason == "ended"
@@ -380,10 +380,10 @@ def test_a_shim_that_dies_at_its_start_is_an_error_and_can_be_launched_again(nod
 
 def test_the_reason_why_no_process_can_be_started(monkeypatch):
     assert why_cannot_launch() == ""
-    python = task_process._PYTHON
-    monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
+    python = task_process.PYTHON
+    monkeypatch.setattr(task_process, "SHIM", "import no_such_module; never")
     assert "No module named 'no_such_module'" in why_cannot_launch()
-    monkeypatch.setattr(task_process, "_PYTHON", ("/no/such/python", *python[1:]))
+    monkeypatch.setattr(task_process, "PYTHON", ("/no/such/python", *python[1:]))
     assert why_cannot_launch().startswith("no process can be started")
 
 
@@ -412,7 +412,7 @@ def test_a_state_folder_may_have_any_name(tmp_path, monkeypatch):
     assert len(adopt(node.state).tasks) == 1
     shim = shim_pid(folder)
     kill(shim)
-    until(lambda: not alive(shim))
+    wait_until(lambda: not alive(shim))
 
     sweep(node.state)
 

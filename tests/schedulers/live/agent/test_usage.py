@@ -15,7 +15,8 @@ from presage.schedulers.live.agent.isolation.duty_cycle import DutyCycle
 from presage.schedulers.live.agent.isolation.task_usage import CpuMeter, GpuMeter, Usage, make_meter
 from presage.schedulers.live.agent.tasks.task import DesiredState
 from presage.schedulers.live.agent.tasks.task_process import launch, set_desired_state
-from tests.schedulers.live.agent.node import SLEEPS, job_pid, says, until
+from tests.schedulers.live.agent.node import SLEEPS, job_pid, says
+from tests.support.waiting import wait_until
 
 MIB = 2**20
 
@@ -70,7 +71,7 @@ def test_all_processes_of_a_task_are_counted_including_ended_ones(node, groups):
     spent_s = used.compute_milli / 1000 * meter.cpus * (time.monotonic() - began_s)
     assert 0.38 < spent_s < 5.0
     # The fork shares its memory; during the fork only one process may be visible.
-    until(lambda: 60 * MIB < (meter.read().memory_bytes or 0) < 130 * MIB)
+    wait_until(lambda: 60 * MIB < (meter.read().memory_bytes or 0) < 130 * MIB)
 
 
 def test_a_task_without_processes_uses_nothing(node):
@@ -180,4 +181,4 @@ def test_a_change_of_share_changes_the_measured_usage(node):
         time.sleep(0.4)
         return (meter.read().compute_milli or 0.0) > 1.5 * low
 
-    until(more)
+    wait_until(more)

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from presage.serving.client.credentials import Credentials
 from tests.features.examples import features
 from tests.serving.support.certificates import make_authority, make_certificate
 from tests.serving.support.processes import free_port
+from tests.support.waiting import wait_until
 
 PRESAGE = [sys.executable, "-m", "presage", "cluster"]
 PATIENCE_S = 60.0
@@ -85,13 +86,7 @@ class Asking:
         return {row.job.job_id: row for row in self.all().jobs}
 
     def until(self, holds):
-        began_s = time.monotonic()
-        while time.monotonic() - began_s < PATIENCE_S:
-            with suppress(ServiceError):  # it is not there yet
-                if holds(self.all()):
-                    return
-            time.sleep(0.1)
-        raise AssertionError(self.all())
+        wait_until(lambda: holds(self.all()), PATIENCE_S, self.all, retried=ServiceError)
 
     def until_phase(self, phase, *names):
         self.until(lambda _: {self.jobs()[name].phase for name in names} == {phase})
@@ -312,12 +307,12 @@ def test_watch_prints_events_as_they_happen(ask, here):
             "net.onnx: the number of training",
         ),
         (("submit", "--features", "net:made", "--", "true"), "give --iterations"),
-        (("cancel", "nobody"), "nothing was cancelled: there is no job 'nobody'"),
-        (("wait", "nobody"), "there is no job 'nobody'"),
-        (("ps", "nobody"), "there is no job 'nobody'"),
-        (("ps", "--nodes", "somebody"), "--nodes and names of jobs exclude each other"),
-        (("explain", "nobody"), "there is no job 'nobody'"),
-        (("logs", "nobody"), "there is no job 'nobody'"),
+        (("cancel", "missing"), "nothing was cancelled: there is no job 'missing'"),
+        (("wait", "missing"), "there is no job 'missing'"),
+        (("ps", "missing"), "there is no job 'missing'"),
+        (("ps", "--nodes", "job"), "--nodes and names of jobs exclude each other"),
+        (("explain", "missing"), "there is no job 'missing'"),
+        (("logs", "missing"), "there is no job 'missing'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
         (("drain", "n0", "--evict", "--undo"), "exclude each other"),
         (("ps", "--cert", "a.pem"), "give both --cert and --key"),

@@ -573,8 +573,8 @@ def test_a_cancelled_job_ends_without_a_checkpoint_and_is_not_requeued():
     world.report("a", tasks=[ended("runs", requested=True)])
     assert world.stage("runs") is Stage.CANCELLED
     assert world.core.cancel(["runs"], 2.0, 2.0) == []
-    with pytest.raises(UnknownJobError, match="no job 'nobody'"):
-        world.core.cancel(["nobody"], 2.0, 2.0)
+    with pytest.raises(UnknownJobError, match="no job 'missing'"):
+        world.core.cancel(["missing"], 2.0, 2.0)
 
 
 def test_a_decision_that_could_not_be_written_has_no_effect():

@@ -461,7 +461,7 @@ def elastic_world(**sizes):
     return world, world.core.state.jobs["job"]
 
 
-def test_an_elastic_job_goes_on_without_the_worker_of_a_failed_device():
+def test_an_elastic_job_continues_without_the_worker_of_a_failed_device():
     world, job = elastic_world(gpus=3, min_gpus=2, max_gpus=3)
     assert len(job.members) == 3
     tasks = [task("job/m1"), task("job/m2")]

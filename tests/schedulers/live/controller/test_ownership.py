@@ -14,7 +14,8 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account, local_token_finder, local_token_path
 from presage.serving.client.credentials import Credentials
-from tests.schedulers.live.controller.users import DEVICE, GIB, PRESAGE, Agent, Users, until
+from tests.schedulers.live.cluster import until
+from tests.schedulers.live.controller.users import DEVICE, GIB, PRESAGE, Agent, Users
 from tests.serving.support.certificates import make_authority, make_certificate
 from tests.serving.support.processes import free_port
 

@@ -15,7 +15,8 @@ from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.client.credentials import Credentials
-from tests.schedulers.live.controller.users import DEVICE, Users, until
+from tests.schedulers.live.cluster import until
+from tests.schedulers.live.controller.users import DEVICE, Users
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -6,7 +6,6 @@ import queue
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 
 import grpc
 
-from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.protocol.pieces import merge_commands
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.credentials import Credentials
+from tests.schedulers.live.cluster import until
 from tests.serving.support.processes import free_port
 
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
@@ -165,14 +164,3 @@ class Agent:
         """End the stream."""
         self._reports.put(None)
         self._call.cancel()
-
-
-def until(holds: Any, within_s: float = WITHIN_S) -> Any:
-    """Return the first true result of ``holds``."""
-    end_s = time.monotonic() + within_s
-    while True:
-        with suppress(ServiceError):
-            if found := holds():
-                return found
-        assert time.monotonic() < end_s
-        time.sleep(0.05)

@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.support.waiting import wait_until
 
 LEASE_S = 120.0  # longer than the tests: jobs outlive the controller
 
@@ -55,13 +55,7 @@ class Cluster:
         self.client.submit([job])
 
     def until(self, condition):
-        deadline = time.monotonic() + 60
-        while True:
-            with suppress(ServiceError):
-                if condition():
-                    return
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(condition, retried=ServiceError)
 
     def close(self):
         with suppress(ServiceError):

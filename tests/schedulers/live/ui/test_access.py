@@ -40,7 +40,7 @@ def cookie_of(link):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_browser_without_access_sees_nothing(link, path):
+def test_a_browser_without_access_is_refused(link, path):
     for headers in ({}, {"Cookie": cookie_of(link)[:-1] + "~"}, {"Cookie": "x=y"}):
         answer, text = ask(link, path, **headers)
         assert answer.status == 403

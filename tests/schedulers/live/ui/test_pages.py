@@ -36,6 +36,7 @@ from tests.schedulers.live.ui.stand_in import (
     running,
     waiting,
 )
+from tests.support.waiting import wait_until
 
 EVIL = "<script>alert(1)</script>"
 MAX_BYTES = 1_000_000
@@ -67,14 +68,6 @@ def browser():
     return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
 
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
-
-
 def test_all_content_of_users_is_escaped(client, stand_in):
     evil = running(EVIL, user=EVIL, model=EVIL, reason=EVIL)
     evil.job.command.extend(["sh", "-c", EVIL])
@@ -84,7 +77,9 @@ def test_all_content_of_users_is_escaped(client, stand_in):
     stand_in.found.nodes[0].reason = EVIL
     stand_in.log = EVIL.encode()
     stand_in.events = [pb.Event(entry=7, type=EVIL, job_id=EVIL, node=EVIL, details=EVIL)]
-    until(lambda: EVIL.replace("<", "&lt;").replace(">", "&gt;") + "</b>" in client.get("/").text)
+    wait_until(
+        lambda: EVIL.replace("<", "&lt;").replace(">", "&gt;") + "</b>" in client.get("/").text
+    )
     searched = client.get("/", query_string={"q": f'">{EVIL}'})
     pages = [client.get("/"), client.get(f"/jobs/{EVIL}"), searched]
 
@@ -103,8 +98,8 @@ def test_characters_that_reorder_hide_or_control_text_are_shown_as_escapes(clien
     stand_in.found.policy = stand_in.found.forecaster_error = stand_in.found.nodes[0].name = evil
     stand_in.log = f"first\n{evil}\nlast".encode()
     stand_in.events = [pb.Event(entry=7, type="Started", job_id=evil, node=evil, details=evil)]
-    until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
-    until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
+    wait_until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
+    wait_until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
 
     for page in (client.get("/"), client.get("/jobs/a"), client.get(f"/?q={quote(evil)}")):
         assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
@@ -114,7 +109,7 @@ def test_the_page_reports_no_issues_only_if_nothing_is_red(client, stand_in):
     def shows(*jobs):
         stand_in.found = listing(jobs)
         name = jobs[0].job.job_id
-        return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
+        return wait_until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
 
     assert "Nothing: all nodes are up, no job violates its SLO" in shows(running("good"))
     for job in (
@@ -164,7 +159,7 @@ def test_pages_accept_only_reads(client, method):
 )
 def test_a_job_with_any_id_has_a_page_with_a_link(client, stand_in, name):
     stand_in.found = listing([running(name)])
-    listed = until(lambda: "is on a device" not in (page := client.get("/").text) and page)
+    listed = wait_until(lambda: "is on a device" not in (page := client.get("/").text) and page)
     (address,) = set(re.findall(r'class="job" href="([^"]*)"', listed))
     page = client.get(address.replace("&amp;", "&"))
 
@@ -173,9 +168,9 @@ def test_a_job_with_any_id_has_a_page_with_a_link(client, stand_in, name):
 
 
 def test_an_unknown_job_is_not_found(client):
-    page = client.get("/jobs/nobody")
+    page = client.get("/jobs/missing")
     assert page.status_code == 404
-    assert "no job &#39;nobody&#39; is known" in page.text
+    assert "no job &#39;missing&#39; is known" in page.text
     assert client.get("/nothing").status_code == 404
     assert client.get("/jobs/%ff%00").status_code == 404
     page = client.get(f"/jobs/{'a' * 50_000}")
@@ -184,7 +179,9 @@ def test_an_unknown_job_is_not_found(client):
 
 def test_unlisted_jobs_are_counted_on_the_page(client, stand_in):
     stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
-    page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
+    page = wait_until(
+        lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text
+    )
 
     assert "80 % allocated to 2 jobs that are not listed" in page
     assert 'href="/jobs/"' not in page
@@ -209,7 +206,7 @@ def test_a_log_is_shown_as_a_terminal_would_display_it():
 
 def test_the_end_of_a_log_is_fetched_in_the_background(client, stand_in):
     stand_in.log = b"step 1\nstep 2\n"
-    page = until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
+    page = wait_until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
     assert f"presage cluster logs --controller {stand_in.target} -- a" in page
     stand_in.log = b""  # the node no longer has it
     time.sleep(2.1)
@@ -218,10 +215,10 @@ def test_the_end_of_a_log_is_fetched_in_the_background(client, stand_in):
 
 def test_the_log_of_an_earlier_attempt_is_not_shown_for_the_next_one(client, stand_in):
     stand_in.log = b"of the first\n"
-    until(lambda: "of the first" in client.get("/jobs/a").text)
+    wait_until(lambda: "of the first" in client.get("/jobs/a").text)
     stand_in.log = b""
     stand_in.found = listing([running("a", attempt=2)])
-    page = until(lambda: "It wrote nothing" in (text := client.get("/jobs/a").text) and text)
+    page = wait_until(lambda: "It wrote nothing" in (text := client.get("/jobs/a").text) and text)
 
     assert "of the first" not in page
 
@@ -252,7 +249,7 @@ def test_a_failure_to_fetch_a_log_is_shown_until_the_next_success(monkeypatch):
 )
 def test_the_page_of_a_large_cluster_is_small_and_fast(client, stand_in, nodes, queue, least_milli):
     stand_in.found = large(nodes, 8, queue, least_milli=least_milli)
-    until(lambda: f"of {nodes}</b>" in client.get("/").text)
+    wait_until(lambda: f"of {nodes}</b>" in client.get("/").text)
     took_s = []
     for _ in range(3):
         began_s = time.process_time()
@@ -348,7 +345,7 @@ def test_the_page_of_an_elastic_job_shows_sizes_workers_and_the_log_of_a_worker(
     job = elastic("spirals", [("n0", 0), ("n1", 3, "ready")], [(5, 1, ""), (9, 2, grows)])
     stand_in.log = b"step 1\n"
     stand_in.found = listing([job], [node("n0"), node("n1", 4)])
-    page = until(lambda: "step 1" in (text := client.get("/jobs/spirals").text) and text)
+    page = wait_until(lambda: "step 1" in (text := client.get("/jobs/spirals").text) and text)
 
     assert "<dd>2 of 1-4</dd>" in page
     assert EVIL not in page
@@ -364,5 +361,5 @@ def test_an_ended_worker_is_an_event_in_words(stand_in):
     with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
         access = PageAccess()
         client = let_in(application(poller, stand_in.target, access), access)
-        page = until(lambda: "worker m2: left" in (text := client.get("/").text) and text)
+        page = wait_until(lambda: "worker m2: left" in (text := client.get("/").text) and text)
     assert "<b>worker ended</b>" in page

@@ -189,7 +189,7 @@ def test_jobs_share_only_if_their_predicted_slowdown_is_small(slowdown, shared):
     assert (shares(done, "b")[0][0] == 10.0) is shared
 
 
-def test_a_wide_job_is_not_slowed_down_for_the_sake_of_a_small_one():
+def test_a_wide_job_is_not_slowed_down_in_favour_of_a_small_one():
     wide = job("wide", gpus=8, max_gpus=9, model="m", priority=1)
     jobs = [wide, small("a", 10.0, max_gpus=2)]
     durations = {"wide": 100.0, "a": 100.0}

@@ -219,7 +219,7 @@ def test_a_cancelled_job_ends_with_its_last_worker():
     assert job.stage is Stage.CANCELLED
 
 
-def test_a_restarted_controller_knows_the_workers():
+def test_a_restarted_controller_finds_the_workers():
     world = make_world()
     started(world, gpus=3, min_gpus=1, max_gpus=3)
     before = [list(world.core.commands(node).tasks) for node in NODES]

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from presage.errors import ConfigError, JournalError, UnsureJournalError
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from tests.schedulers.live.controller.journal.journals import needs_postgres, sql
-from tests.serving.support.processes import free_port, until
+from tests.serving.support.processes import free_port
+from tests.support.waiting import wait_until
 
 # Start of each child process: opens the journal at its first argument.
 CHILD = """
@@ -544,7 +545,7 @@ class DiskThatFails:
 
 def test_after_a_failed_fsync_the_journal_must_be_reopened(tmp_path):
     journal = Journal.open(str(tmp_path / "j.db"))
-    store: Any = journal._store
+    store: Any = journal.store
     store._database = DiskThatFails(store._database)
     with pytest.raises(UnsureJournalError, match="open the journal again and read"):
         journal.append([{"n": 1}])
@@ -612,7 +613,7 @@ def test_an_append_on_a_broken_connection_has_no_effect(postgres_url):
         journal.append([{"n": 1}])
         other.execute("LOCK TABLE presage_journal_entries IN ACCESS EXCLUSIVE MODE")
         with appending(journal, {"n": 2}, {"n": 3}) as errors:
-            until(lambda: backends(postgres_url, "wait_event_type = 'Lock'"), timeout_s=9)
+            wait_until(lambda: backends(postgres_url, "wait_event_type = 'Lock'"), 9)
             terminate(postgres_url)
         other.rollback()
         assert type(errors[0]) is JournalError
@@ -629,7 +630,7 @@ def test_after_a_lost_commit_response_the_journal_must_be_reopened(postgres_url,
     journal.append([{"n": 1}])
     if is_there:  # waits after the commit for a standby that does not exist
         waits = "wait_event = 'SyncRep'"
-        sql(postgres_url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        sql(postgres_url, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
     else:  # waits in the commit
         waits = "wait_event = 'PgSleep'"
         sql(
@@ -642,7 +643,7 @@ def test_after_a_lost_commit_response_the_journal_must_be_reopened(postgres_url,
     try:
         sql(postgres_url, "SELECT pg_reload_conf()")
         with appending(journal, {"n": 2}) as errors:
-            until(lambda: backends(postgres_url, waits), timeout_s=20)
+            wait_until(lambda: backends(postgres_url, waits), 20)
             terminate(postgres_url)
     finally:
         sql(postgres_url, "ALTER SYSTEM RESET synchronous_standby_names")

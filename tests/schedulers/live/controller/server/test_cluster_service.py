@@ -65,14 +65,14 @@ def test_each_watched_entry_is_read_once(tmp_path: Path, monkeypatch):
         ]
         journal.append(records)
         read: list[int] = []
-        run = journal._store.run
+        run = journal.store.run
 
         def noted(statement, *values):
             rows = run(statement, *values)
             read.extend(row[0] for row in rows if len(row) == 5)  # an entry
             return rows
 
-        monkeypatch.setattr(journal._store, "run", noted)
+        monkeypatch.setattr(journal.store, "run", noted)
         working: Any = SimpleNamespace(journal=journal)
         service = ClusterService(working, unused, unused, "fifo")
         asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), len(records)))

@@ -1,0 +1,3 @@
+module example.com/forecasts
+
+go 1.22

@@ -1,0 +1,85 @@
+"""The tutorials, followed by a program: their files are saved and their commands run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.serving.support.processes import serving
+from tests.support.tutorials import ROOT, Command, File, run, steps
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a folder with what the tutorials use of a checkout."""
+    for name in ("examples", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def follow(page, folder, starts, edit=lambda line: line):
+    """Save the files of a page, run the commands that begin so, and yield page and real output."""
+    for step in steps(page):
+        match step:
+            case File(name, text):
+                (folder / name).write_text(text)
+            case Command(line, output) if line.startswith(starts):
+                yield line, output, run(edit(line), folder)
+
+
+def without_trailing_spaces(text):
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_a_policy_is_written_compared_and_checked(checkout):
+    ran = list(follow("write_a_policy.md", checkout, ("presage simulate", "python -m pytest")))
+
+    assert len(ran) == 4
+    for line, output, found in ran:
+        if line.startswith("presage"):
+            assert without_trailing_spaces(found) == without_trailing_spaces(output), line
+        else:
+            assert "1 passed" in found
+
+
+def test_an_own_script_has_equal_losses_on_one_worker_and_on_two(checkout):
+    commands = ("python train.py", "presage elastic run --workers 2 mine")
+    state = str(checkout / "state")
+    ran = list(
+        follow(
+            "train_elastically.md",
+            checkout,
+            commands,
+            lambda line: line.replace(" mine ", f" --state {state} mine "),
+        )
+    )
+
+    assert len(ran) == 2
+    for _, output, found in ran:
+        assert epochs(found) == epochs(output)
+
+
+def epochs(text):
+    return re.findall(r"^epoch .*$", text, re.MULTILINE)
+
+
+def test_forecasts_are_requested_in_a_shell_and_from_python(checkout):
+    commands = ("presage features", "presage predict", "python forecasts.py")
+    with serving("--release", ROOT / "data/pretrained/release", cwd=checkout) as server:
+        address = server.target
+
+        def edit(line):
+            for file in checkout.glob("*.py"):
+                file.write_text(file.read_text().replace("127.0.0.1:50051", address))
+            return line.replace("127.0.0.1:50051", address)
+
+        ran = list(follow("ask_for_forecasts.md", checkout, commands, edit))
+
+    assert len(ran) == 3
+    for line, output, found in ran:
+        assert numbers(found) == pytest.approx(numbers(output), rel=0.02), line
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
