@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
 from presage.features.hazard.hazard_model import DAY_S, HazardModel, Hazards
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.state import State
@@ -100,6 +102,17 @@ class OutageHazards:
             return np.full(len(own), level)
         factors: Array = level * (shape + own) / (shape + expected)
         return factors
+
+
+def read_outage_hazards(path: Path | None = None) -> OutageHazards:
+    """Return a forecaster by the hazard model of a file; by default the pretrained model.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or invalid.
+    """
+    return OutageHazards(read_hazard_model(path or pretrained_hazard_file()))
 
 
 def _gamma_shape(own: Array, expected: float) -> float:
