@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from pathlib import Path
 from random import Random
 
@@ -151,12 +152,11 @@ class Learnt(Expected):
         """Start jobs by their scores; those of a higher priority first."""
         assert self._release is not None
         observer = Observer(view, self._release.exponent, self._release.patience)
-        urgencies = [(not job.latency_sensitive, -job.priority) for job in view.jobs]
-        levels = sorted(set(urgencies))
-        for urgency in levels:
-            candidates = np.ones(len(view.jobs), bool)
-            if len(levels) > 1:
-                candidates = np.array([one == urgency for one in urgencies])
+        pending = [*compress(view.jobs, ~view.is_running)]
+        urgencies = [(not job.latency_sensitive, -job.priority) for job in pending]
+        for urgency in sorted(set(urgencies)):
+            candidates = np.zeros(len(view.jobs), bool)
+            candidates[: len(pending)] = [one == urgency for one in urgencies]
             while self._start_next(plan, state, observer, candidates, usable):
                 pass
 

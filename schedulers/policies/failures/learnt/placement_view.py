@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.failures.completion import daly_interval_s
+from presage.schedulers.policies.failures.completion import daly_interval_s, daly_intervals_s
 from presage.schedulers.policies.failures.device_order import Devices, Mask
 from presage.system.arrays import Array, Int64s
 
@@ -106,30 +108,23 @@ def read_view(
     sets_interval : bool
         Whether running jobs have the best checkpoint interval for their devices.
     """
-    pending: list[Job] = []
-    others: list[Job] = []
-    runtime_s: list[float] = []
-    for job in state.pending:
-        predicted_s = forecasts.runtime_s(job)
-        if predicted_s < math.inf:
-            pending.append(job)
-            runtime_s.append(predicted_s)
-        else:
-            others.append(job)
-    statuses = state.running
-    running = [*map(state.job, statuses)]
-    jobs = pending + running
-    runtime_s += map(forecasts.runtime_s, running)
+    queued, statuses, cluster = [*state.pending], state.running, state.cluster
+    is_known = [one < math.inf for one in forecasts.runtimes_s(queued)]
+    pending = [*compress(queued, is_known)]
+    others = [] if len(pending) == len(queued) else [*compress(queued, map(not_, is_known))]
+    jobs = [*pending, *map(state.job, statuses)]
     costs = [job.checkpointing for job in jobs]
     masks, mask_of = _masks(jobs, state)
     view = PlacementView(
         jobs=jobs,
-        gpus=np.array([gang_size(job, state.cluster) for job in jobs], np.int64),
-        runtime_s=np.array(runtime_s),
+        gpus=np.array(
+            [gang_size(job, cluster) if job.min_gpus else job.gpus for job in jobs], np.int64
+        ),
+        runtime_s=np.array(forecasts.runtimes_s(jobs)),
         interval_s=np.array([one.interval_s for one in costs]),
         cost_s=np.array([one.cost_s for one in costs]),
         restart_s=np.array([one.restart_s for one in costs]),
-        saved=np.array([state.progress(job.job_id) for job in jobs]),
+        saved=state.progress_of([job.job_id for job in jobs]),
         is_running=np.arange(len(jobs)) >= len(pending),
         end_s=np.full(len(jobs), math.inf),
         rates_per_s=rates_per_s,
@@ -174,18 +169,20 @@ def _add_running(
     devices = np.array([one.device for status in statuses for one in status.allocations])
     owner = np.repeat(np.arange(len(jobs)), [len(status.allocations) for status in statuses])
     view.holder[devices] = first + owner
-    rates = np.bincount(owner, view.rates_per_s[devices], len(jobs)).tolist()
-    interval_s = np.array(
-        [
-            used_interval_s(job.checkpointing, rate, sets_interval=sets_interval)
-            for job, rate in zip(jobs, rates, strict=True)
-        ]
-    )
+    interval_s = view.interval_s[first:]
+    if sets_interval:
+        rates = np.bincount(owner, view.rates_per_s[devices], len(jobs))
+        best_s = daly_intervals_s(rates, view.cost_s[first:])
+        interval_s = np.where(interval_s < math.inf, best_s, interval_s)
     continues = [
         status.starts > 1 and state.unsaved_s(job.job_id) < math.inf
         for job, status in zip(jobs, statuses, strict=True)
     ]
-    runtime_s = _runtimes_s(jobs, statuses, state, forecasts)
+    runtime_s = view.runtime_s[first:]  # on the fastest kind
+    if len(state.cluster.columns.kinds) > 1:
+        runtime_s = _runtimes_s(jobs, statuses, state, forecasts)
+    members = np.array([len(status.allocations) for status in statuses])
+    runtime_s = runtime_s * np.array([job.gpus for job in jobs]) / members
     left_s = (1.0 - view.saved[first:]) * runtime_s * (1 + view.cost_s[first:] / interval_s)
     since_s = np.array([status.since_s for status in statuses])
     begins_s = since_s + np.where(continues, view.restart_s[first:], 0.0)
@@ -202,19 +199,14 @@ def used_interval_s(costs: Checkpointing, rate_per_s: float, *, sets_interval: b
 def _runtimes_s(
     jobs: Sequence[Job], statuses: Sequence[JobStatus], state: State, forecasts: Forecasts
 ) -> Array:
-    """Return the run time of each job on the slowest of its devices, by their number."""
-    cluster, kinds = state.cluster, state.cluster.columns.kinds
-    if len(kinds) == 1:
-        longest_s = [forecasts.prediction(job, kinds[0]).runtime_s for job in jobs]
-    else:
-        longest_s = [
+    """Return the run time of each job on the slowest kind of its devices."""
+    kind_of = state.cluster.kind_of
+    return np.array(
+        [
             max(
                 forecasts.prediction(job, kind).runtime_s
-                for kind in {cluster.kind_of(one.device) for one in status.allocations}
+                for kind in {kind_of(one.device) for one in status.allocations}
             )
             for job, status in zip(jobs, statuses, strict=True)
         ]
-    gpus = np.array([job.gpus for job in jobs])
-    devices = np.array([len(status.allocations) for status in statuses])
-    found: Array = np.array(longest_s) * gpus / devices
-    return found
+    )
