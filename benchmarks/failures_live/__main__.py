@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.failures_live.learnt_release import train_release
 from benchmarks.failures_live.live import run_live
 from benchmarks.failures_live.notes import NOTES
 from benchmarks.failures_live.outcome import (
@@ -25,7 +26,7 @@ from benchmarks.failures_live.outcome import (
 )
 from benchmarks.failures_live.page import PolicyRun, SeedRun, page
 from benchmarks.failures_live.picture import draw
-from benchmarks.failures_live.policies import POLICIES
+from benchmarks.failures_live.policies import POLICIES, RELEASE
 from benchmarks.failures_live.simulated import run_simulated
 from benchmarks.failures_live.trace import SEEDS, Plan, draw_plan, write_tables
 from benchmarks.markdown import write_page
@@ -49,6 +50,7 @@ def main() -> None:
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     write_tables(output / "tables")
+    train_release(RELEASE)
     runs = []
     for seed in args.seed or SEEDS:
         plan = draw_plan(seed)

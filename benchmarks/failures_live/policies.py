@@ -7,6 +7,7 @@ times in minutes in place of days.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.policies.failures.expected import Expected
+from presage.schedulers.policies.failures.learnt.learnt_policy import Learnt
 from presage.schedulers.policies.failures.least_failing import LeastFailing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.arrays import Array
@@ -26,6 +28,7 @@ from presage.system.arrays import Array
 # The mean rate is known, as from a fit to the history of a site; those of single nodes are not.
 HAZARD_MODEL = HazardModel(DAY_S / MODEL_DAY_S / MTBF_DAYS, 0.0, ())
 WITHIN_S = 1.0
+RELEASE = Path(".cache/failures_live/release").absolute()
 REPAIR_S = 15.0  # from a failure until the controller starts the job on another node
 
 
@@ -57,10 +60,18 @@ class ExpectedFirst(Expected):
         super().__init__(repair_s=REPAIR_S, hazards=HistoryHazards())
 
 
+class LearntFirst(Learnt):
+    """The policy ``learnt``, with a release that was trained for this benchmark."""
+
+    def __init__(self, release: str) -> None:
+        super().__init__(release, hazards=HistoryHazards())
+
+
 POLICIES = {
     "fifo": "fifo",
     "least-failing": f"{__name__}:{SafestFirst.__name__}",
     "expected": f"{__name__}:{ExpectedFirst.__name__}",
+    "learnt": f"{__name__}:{LearntFirst.__name__}:release={RELEASE}",
 }
 
 

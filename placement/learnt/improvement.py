@@ -29,7 +29,7 @@ from presage.placement.learnt.observation import (
 )
 from presage.placement.learnt.rollout import Observation
 from presage.placement.learnt.scorer import JobScorer
-from presage.placement.learnt.training import tensors, validate
+from presage.placement.learnt.training import tensors, validation_ratios
 from presage.schedulers.policies.failures.learnt.placement_features import (
     CLUSTER_FEATURES,
     JOB_FEATURES,
@@ -39,6 +39,7 @@ from presage.system.arrays import Array
 GAIN = 100.0  # logits of a scorer are gains in percent of the makespan
 MOST_GAIN = 30.0
 LEAST_GAINS = (0.25, 0.5, 0.75, 1.0, 2.0)  # percent
+LEAST_JUDGED = 8  # batches of each further setting
 
 
 @compiled
@@ -198,10 +199,12 @@ def improve_rule(
     labelled: int = 1500,
     epochs: int = 4,
     validated: int = 500,
+    judged: Sequence[BatchSettings] = (),
 ) -> JobScorer:
     """Return a scorer that departs from a rule where it predicts a gain.
 
-    The gain from which it does so is the best one on other batches; the rule itself is a candidate.
+    The gain from which it does so is the best one on other batches, among those with which it is
+    nowhere worse than the rule; the rule itself is a candidate.
 
     Parameters
     ----------
@@ -209,6 +212,8 @@ def improve_rule(
         Settings of the batches, such as clusters of several sizes.
     labelled, validated : int
         Number of batches in all worlds together.
+    judged : sequence of BatchSettings
+        Further settings in which it may not be worse than the rule, such as larger clusters.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -219,13 +224,18 @@ def improve_rule(
         drawn = draw_batches(world, labelled // len(worlds), seed=seed * 1000 + 900 + 2 * i)
         groups.append(labelled_tensors(*label(drawn, rule, rng, explored=0.15)))
         others.append(draw_batches(world, validated // len(worlds), seed=seed * 1000 + 901 + 2 * i))
+    fewest = min(world.jobs for world in worlds)
+    for i, world in enumerate(judged):
+        count = max(LEAST_JUDGED, round(validated * fewest / world.jobs))
+        others.append(draw_batches(world, min(validated, count), seed=seed * 1000 + 951 + 2 * i))
     scorer = JobScorer()
     fit_gains(scorer, groups, epochs=epochs)
     best, trust = 1.0, MOST_GAIN * 10
     for least_gain in LEAST_GAINS:
         scorer.trust.data.fill_(least_gain)
-        found = validate(scorer, others, rule)
-        if found < best:
+        ratios = validation_ratios(scorer, others, rule)
+        found = float(np.mean(ratios[: len(worlds)]))
+        if found < best and max(ratios[len(worlds) :], default=0.0) <= 1:
             best, trust = found, least_gain
     scorer.trust.data.fill_(trust)
     return scorer

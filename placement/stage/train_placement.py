@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.pipelines.stages.stage import read_params, replace_folder, run_stage
-from presage.placement.core.batches import CHECKPOINTS
+from presage.placement.core.batches import CHECKPOINTS, BatchSettings
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, Rule
 from presage.placement.learnt.export import export_onnx
 from presage.placement.learnt.improvement import improve_rule
@@ -56,7 +56,8 @@ class PlacementSettings:
     labelled : int
         Batches on which the gains of actions are measured, in equal parts of each size.
     validated : int
-        Batches that choose the gain from which the scorer departs from the rule.
+        Batches that choose the gain from which the scorer departs from the rule. On other batches
+        of each size of ``gpus``, it may not be worse than the rule.
     epochs : int
         Passes over the gains.
     evaluated : int
@@ -88,16 +89,24 @@ def rule_of(settings: PlacementSettings) -> Rule:
     )  # fmt: skip
 
 
-def train_placement(settings: PlacementSettings, folder: Path) -> dict[str, Any]:
+def train_placement(
+    settings: PlacementSettings, folder: Path, base: BatchSettings = CHECKPOINTS
+) -> dict[str, Any]:
     """Write a placement release to an empty folder; return its metrics.
 
     The same settings give the same ONNX file.
+
+    Parameters
+    ----------
+    base : BatchSettings
+        Distribution of the batches, whose numbers of GPUs and jobs are those of ``settings``.
     """
-    rule, worlds = rule_of(settings), worlds_of(CHECKPOINTS, settings.gpus, settings.jobs_per_gpu)
-    trained = worlds_of(CHECKPOINTS, settings.sizes_of_training, settings.jobs_per_gpu)
+    rule, worlds = rule_of(settings), worlds_of(base, settings.gpus, settings.jobs_per_gpu)
+    trained = worlds_of(base, settings.sizes_of_training, settings.jobs_per_gpu)
+    judged = [one for one in worlds if one.gpus not in settings.sizes_of_training]
     scorer = improve_rule(
         trained, rule, seed=settings.seed, labelled=settings.labelled, epochs=settings.epochs,
-        validated=settings.validated,
+        validated=settings.validated, judged=judged,
     )  # fmt: skip
     digest = export_onnx(scorer, folder / MODEL_FILE)
     makespans = heuristic_makespans(worlds, rule, settings.evaluated, seed=EVALUATION_SEED)
@@ -107,14 +116,14 @@ def train_placement(settings: PlacementSettings, folder: Path) -> dict[str, Any]
         name: paired_ratio(learnt, one, confidence=0.95, resamples=2000, seed=0)._asdict()
         for name, one in makespans.items()
     }
-    content = _manifest(settings, digest) | {"metrics": _rounded(metrics)}
+    content = _manifest(settings, base, digest) | {"metrics": _rounded(metrics)}
     content["makespans_s"] = rounded(makespans | {"learnt": learnt})
     content["release_id"] = placement_release_id(content)
     (folder / MANIFEST).write_text(json.dumps(content, sort_keys=True) + "\n")
     return {"release_id": content["release_id"], "onnx_sha256": digest, **content["metrics"]}
 
 
-def _manifest(settings: PlacementSettings, digest: str) -> dict[str, Any]:
+def _manifest(settings: PlacementSettings, base: BatchSettings, digest: str) -> dict[str, Any]:
     training = asdict(settings)
     return {
         "kind": KIND,
@@ -129,10 +138,10 @@ def _manifest(settings: PlacementSettings, digest: str) -> dict[str, Any]:
         "rule": {
             "exponent": settings.exponent,
             "patience": settings.patience,
-            "repair_s": 3600.0 * CHECKPOINTS.mttr_h,
+            "repair_s": 3600.0 * base.mttr_h,
             "sets_interval": True,
         },
-        "training": training | {"world": {k: str(v) for k, v in asdict(CHECKPOINTS).items()}},
+        "training": training | {"world": {k: str(v) for k, v in asdict(base).items()}},
         # The training data are drawn: the settings and the seed are all of them.
         "data_digest": hashlib.sha256(json.dumps(training).encode()).hexdigest()[:12],
         "versions": {name: version(name) for name in ("presage", "torch", "numpy")},

@@ -211,6 +211,15 @@ class Forecasts:
             self._request_predictions(job)
         return self._runtime_s[job.job_id]
 
+    def runtimes_s(self, jobs: Sequence[Job]) -> list[float]:
+        """Return :meth:`runtime_s` of several jobs."""
+        known = self._runtime_s
+        found = [known.get(job.job_id) for job in jobs]
+        return [
+            self.runtime_s(job) if one is None else one
+            for job, one in zip(jobs, found, strict=True)
+        ]
+
     def slowdowns(self, requests: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
         """Return the slowdowns of co-located jobs, at least 1; infinite if unknown.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
@@ -17,6 +17,7 @@ from presage.schedulers.core.plan import Plan
 from presage.schedulers.core.queue import QueueCursor
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
+from presage.system.arrays import Array
 
 
 class Pending(Protocol):
@@ -179,6 +180,10 @@ class State:
     def progress(self, job_id: str) -> float:
         """Return the fraction of its iterations that a job reports as done, within [0, 1]."""
         return self._progress.at(job_id, self.now_s)
+
+    def progress_of(self, job_ids: Iterable[str]) -> Array:
+        """Return :meth:`progress` of several jobs, of shape (jobs,)."""
+        return self._progress.of_jobs(job_ids, self.now_s)
 
     def pace_s(self, job_id: str) -> float:
         """Return the run time of the whole job at its present speed; 0 if unknown."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
 from presage.features.hazard.hazard_model import DAY_S, HazardModel, Hazards
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.state import State
@@ -46,7 +49,7 @@ class OutageHazards:
             self._decayed = np.zeros((len(ids), len(self._lives_s)))
             self._failed_rows: list[int] = []
             self._added: list[float] = []  # hazard by earlier repairs, at each failure
-            self._own: Array | None = np.zeros(len(ids))
+            self._own: _Counts | None = _counts(np.zeros(len(ids)))
             self._level = np.ones(len(ids))
             self._next, self._at_s = 0, outages.observed_from_s
         for device_id, at_s, is_repair in outages.events[self._next :]:
@@ -82,35 +85,56 @@ class OutageHazards:
         up_days = max(0.0, observed_days * devices - outages.down_s(now_s) / DAY_S)
         own = self._own
         if own is None:
-            own = np.zeros(devices)
             rows, added = np.array(self._failed_rows, np.intp), np.array(self._added)
             for _ in range(_ITERATIONS):
                 base = self._model.base_per_day * self._level[rows]
-                own = np.bincount(rows, base / (base + added), minlength=devices).astype(float)
+                caused = np.bincount(rows, base / (base + added), minlength=devices)
+                self._own = own = _counts(caused.astype(float))
                 self._level = self._levels_of(own, up_days)
-            self._own = own
+        assert own is not None
         return self._levels_of(own, up_days)
 
-    def _levels_of(self, own: Array, up_days: float) -> Array:
+    def _levels_of(self, own: _Counts, up_days: float) -> Array:
         """Return the levels, given the failures of each device by its base rate."""
-        level = self._model.level(float(own.sum()), up_days)
-        expected = level * self._model.base_per_day * up_days / len(own)
-        shape = _gamma_shape(own, expected)
-        if math.isinf(shape):
-            return np.full(len(own), level)
-        factors: Array = level * (shape + own) / (shape + expected)
+        devices = len(own.failures)
+        level = self._model.level(own.total, up_days)
+        expected = level * self._model.base_per_day * up_days / devices
+        if expected <= 0 or math.isinf(own.shape):
+            return np.full(devices, level)
+        factors: Array = level * (own.shape + own.failures) / (own.shape + expected)
         return factors
 
 
-def _gamma_shape(own: Array, expected: float) -> float:
-    """Return the shape of the gamma distribution of rates, by moments; infinite if all are equal.
+def read_outage_hazards(path: Path | None = None) -> OutageHazards:
+    """Return a forecaster by the hazard model of a file; by default the pretrained model.
 
-    The variance of counts is ``expected + expected^2 / shape``. Excess variance within two standard
-    errors of 0 counts as chance.
+    Raises
+    ------
+    ConfigError
+        The file is missing or invalid.
     """
-    if expected <= 0 or len(own) < 2:
-        return math.inf
-    mean = float(own.mean())
-    excess = float(own.var(ddof=1)) - mean
-    error = math.sqrt(2 / (len(own) - 1)) * mean
-    return mean**2 / excess if excess > 2 * error else math.inf
+    return OutageHazards(read_hazard_model(path or pretrained_hazard_file()))
+
+
+class _Counts(NamedTuple):
+    """Failures of each device by its base rate, their sum, and the shape of their distribution."""
+
+    failures: Array
+    total: float
+    shape: float
+
+
+def _counts(failures: Array) -> _Counts:
+    """Return counts with the shape of the gamma distribution of rates, infinite if all are equal.
+
+    It follows by moments: the variance of counts is ``mean + mean^2 / shape``. Excess variance
+    within two standard errors of 0 counts as chance.
+    """
+    devices, total = len(failures), float(failures.sum())
+    if devices < 2:
+        return _Counts(failures, total, math.inf)
+    mean = total / devices
+    deviation = failures - mean
+    excess = float((deviation * deviation).sum()) / (devices - 1) - mean
+    error = math.sqrt(2 / (devices - 1)) * mean
+    return _Counts(failures, total, mean**2 / excess if excess > 2 * error else math.inf)

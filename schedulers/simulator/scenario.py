@@ -15,7 +15,6 @@ from presage.system.text.address import check_address
 if TYPE_CHECKING:
     from presage.features.hazard.outage import Outage
     from presage.schedulers.core.cluster import Cluster
-    from presage.schedulers.core.failures.hazards import HazardForecaster
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.job import Job
     from presage.schedulers.core.policy import Policy
@@ -170,6 +169,7 @@ def make_simulation(
     PresageError
         A file, a model name or the forecaster is missing or invalid, or a service is down.
     """
+    from presage.schedulers.forecasters.outage_hazards import read_outage_hazards
     from presage.schedulers.policies.policy_registry import policy_of
     from presage.schedulers.simulator.resize_costs import ResizeCosts
     from presage.schedulers.simulator.simulation import Simulation
@@ -182,6 +182,7 @@ def make_simulation(
     jobs, ground_truth = _jobs_and_truth(scenario, cluster, trace, measurements)
     earlier, faults = _faults(scenario, cluster, trace, jobs)
     policy = policy or policy_of(scenario.policy)
+    file = Path(scenario.hazards) if scenario.hazards else None
     return Simulation(
         cluster,
         policy,
@@ -190,26 +191,12 @@ def make_simulation(
         jobs,
         faults=faults,
         earlier_outages=earlier,
-        hazards=load_hazards(scenario.hazards) if policy.needs.hazards else None,
+        hazards=read_outage_hazards(file) if policy.needs.hazards else None,
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
         switch_sharing=switch_sharing,
     )
-
-
-def load_hazards(file: str) -> HazardForecaster:
-    """Return a forecaster by the hazard model of a file, or by the pretrained model for "".
-
-    Raises
-    ------
-    ConfigError
-        The file is missing or invalid.
-    """
-    from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
-    from presage.schedulers.forecasters.outage_hazards import OutageHazards
-
-    return OutageHazards(read_hazard_model(Path(file) if file else pretrained_hazard_file()))
 
 
 def load_trace(scenario: Scenario) -> Trace:

@@ -37,6 +37,8 @@ def clean_hazards(hazards: Hazards | None, devices: int) -> Hazards:
     if hazards is None or any(np.shape(one) != (devices,) for one in hazards):
         return Hazards(*(np.zeros(devices) for _ in Hazards._fields))
     chance = _clean(hazards.probability)
+    if hazards.low is hazards.high is hazards.probability:  # computed without the interval
+        return Hazards(chance, chance, chance)
     return Hazards(
         chance,
         np.minimum(_clean(hazards.low), chance),
@@ -45,5 +47,5 @@ def clean_hazards(hazards: Hazards | None, devices: int) -> Hazards:
 
 
 def _clean(values: Array) -> Array:
-    found: Array = np.clip(np.nan_to_num(values, nan=1.0), 0.0, 1.0)
+    found: Array = np.minimum(np.maximum(np.where(np.isnan(values), 1.0, values), 0.0), 1.0)
     return found

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+import numpy as np
+
+from presage.system.arrays import Array
 
 _NO_REPORT = (0.0, math.inf, 0.0, 0.0, 0.0)
 _NO_PACES: Mapping[tuple[int, int], float] = MappingProxyType({})
@@ -88,3 +92,10 @@ class Progress:
         """Return the fraction that is done by now, within [0, 1]; 0 without a report."""
         done, since_s, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)
         return min(1.0, done + max(0.0, now_s - since_s) * per_s)
+
+    def of_jobs(self, job_ids: Iterable[str], now_s: float) -> Array:
+        """Return :meth:`at` of several jobs, of shape (jobs,)."""
+        reports = [self._reports.get(job_id, _NO_REPORT) for job_id in job_ids]
+        done, since_s, per_s, _, _ = np.array(reports).reshape(-1, len(_NO_REPORT)).T
+        found: Array = np.minimum(1.0, done + np.maximum(0.0, now_s - since_s) * per_s)
+        return found

@@ -17,11 +17,11 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from random import Random
 
-from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
 from presage.schedulers.core.backend import reconcile
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.forecasters.outage_hazards import OutageHazards
+from presage.schedulers.forecasters.outage_hazards import read_outage_hazards
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet, FleetOptions, make_fleet
 from presage.schedulers.kubernetes.gate.gang_recovery import complete
@@ -48,6 +48,8 @@ class Gate:
     ----------
     forecaster : callable
         Returns a new forecaster, without cached predictions.
+    hazards : HazardForecaster, optional
+        Source of hazards for a policy that reads them; by default the pretrained model.
     """
 
     def __init__(
@@ -56,17 +58,16 @@ class Gate:
         forecaster: Callable[[], Forecaster],
         fleet_options: FleetOptions | None = None,
         *,
+        hazards: HazardForecaster | None = None,
         seed: int = 0,
     ) -> None:
         self._policy, self._seed = policy, seed
         self._fleet_options = fleet_options or FleetOptions()
         self._outages = NodeOutages() if policy.needs.hazards else None
-        hazards = (
-            OutageHazards(read_hazard_model(pretrained_hazard_file()))
-            if policy.needs.hazards
-            else None
+        self.forecasts = PredictionCache(
+            forecaster,
+            hazards=(hazards or read_outage_hazards()) if policy.needs.hazards else None,
         )
-        self.forecasts = PredictionCache(forecaster, hazards=hazards)
         self._nodes: Mapping[str, Json] | None = None
         self._followed_nodes: Mapping[str, Json] | None = None  # in the history of outages
         self._fleet: Fleet | None = None  # of these nodes

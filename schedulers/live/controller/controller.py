@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from presage.errors import JournalError, RefusedAgentError
-from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.forecasters.outage_hazards import OutageHazards
+from presage.schedulers.forecasters.outage_hazards import read_outage_hazards
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.controller.clock import ClusterClock
 from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
@@ -64,6 +64,8 @@ class Controller:
     ----------
     forecaster : callable
         Returns a new forecaster, with an empty cache.
+    hazards : HazardForecaster, optional
+        Source of hazards for a policy that reads them; by default the pretrained model.
     metrics : ClusterMetrics, optional
         Metrics to update.
 
@@ -80,6 +82,7 @@ class Controller:
         forecaster: Callable[[], Forecaster],
         leases: Leases,
         *,
+        hazards: HazardForecaster | None = None,
         sharing: pb.Sharing | None = None,
         max_ended_jobs: int = MAX_ENDED_JOBS,
         snapshot_records: int = SNAPSHOT_RECORDS,
@@ -94,12 +97,10 @@ class Controller:
             state.apply(record_from_json(entry.record))
         self._clock = ClusterClock(state.clock, state.now_s)
         self._unsaved = journal.last_seq - seq
-        hazards = (
-            OutageHazards(read_hazard_model(pretrained_hazard_file()))
-            if policy.needs.hazards
-            else None
+        self.forecasts = PredictionCache(
+            forecaster,
+            hazards=(hazards or read_outage_hazards()) if policy.needs.hazards else None,
         )
-        self.forecasts = PredictionCache(forecaster, hazards=hazards)
         self._forecast_failure = ""  # the last one that was logged
         self._policy_warning = ""  # as above
         self.core = Core(

@@ -114,3 +114,14 @@ def daly_interval_s(rate_per_s: float, cost_s: float) -> float:
     ratio = cost_s / (2 * mtbf_s)
     interval_s = math.sqrt(2 * cost_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost_s
     return max(LEAST_INTERVAL_S, interval_s)
+
+
+def daly_intervals_s(rates_per_s: Array, cost_s: Array) -> Array:
+    """Return :func:`daly_interval_s` of several jobs, of shape (J,)."""
+    fails = rates_per_s >= LEAST_RATE_PER_S
+    mtbf_s = 1 / np.where(fails, rates_per_s, 1.0)
+    ratio = cost_s / (2 * mtbf_s)
+    best_s = np.sqrt(2 * cost_s * mtbf_s) * (1 + np.sqrt(ratio) / 3 + ratio / 9) - cost_s
+    best_s = np.maximum(LEAST_INTERVAL_S, np.where(cost_s >= 2 * mtbf_s, mtbf_s, best_s))
+    found: Array = np.where(fails, best_s, math.inf)
+    return found

@@ -11,6 +11,7 @@ import torch
 from presage.placement.core.batches import CHECKPOINTS, STRESS, draw_batches
 from presage.placement.core.clusters import makespans_s
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, RULES, Rule, run_rule
+from presage.placement.learnt import improvement
 from presage.placement.learnt.export import export_onnx
 from presage.placement.learnt.improvement import improve_rule, label
 from presage.placement.learnt.placing import (
@@ -130,6 +131,21 @@ def test_gains_of_actions_are_relative_to_the_action_of_the_rule():
     assert (np.isfinite(gains) <= observation.allowed).all()
     assert (gains[np.isfinite(gains)] < 1).all()
     assert np.nanmax(gains) > 0
+
+
+@pytest.mark.parametrize(
+    ("judged", "trust"), [([1.0, 0.9], 0.25), ([0.9, 1.001], 300.0)], ids=["not worse", "worse"]
+)
+def test_a_scorer_that_is_worse_on_another_size_decides_as_the_rule(monkeypatch, judged, trust):
+    def ratios(scorer, worlds, rule):
+        del scorer, rule
+        assert [len(one.gpus[0]) for one in worlds] == [8, 6, 12]
+        return [0.98, *judged]
+
+    monkeypatch.setattr(improvement, "validation_ratios", ratios)
+    others = [replace(SMALL, jobs=6), replace(SMALL, gpus=8, jobs=12)]
+    scorer = improve_rule([SMALL], RULE, seed=1, labelled=4, epochs=1, validated=4, judged=others)
+    assert float(scorer.trust.detach()) == trust
 
 
 def test_a_scorer_departs_from_the_rule_only_where_it_wins_on_other_batches():

@@ -32,3 +32,14 @@ def test_unsaved_work_is_unknown_for_a_job_without_checkpoints():
     progress.report("job", 0.5, 100.0, 0.01, saved=0.2)
     progress.forget("job")
     assert progress.unsaved_s("job", 100.0) == math.inf
+
+
+def test_the_progress_of_several_jobs_is_that_of_each():
+    progress = Progress()
+    progress.report("a", 0.25, 10.0, 0.01)
+    progress.report("b", 0.5, 90.0, 0.0)
+    progress.report("c", 0.9, 0.0, 0.5)
+    progress.report("d", 0.1, 500.0, 0.1)
+    names = ["a", "b", "c", "d", "unknown"]
+    assert progress.of_jobs(names, 95.5).tolist() == [progress.at(one, 95.5) for one in names]
+    assert progress.of_jobs([], 0.0).tolist() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,8 @@ from presage.schedulers.faults.device_fault_model import DeviceFaultModel
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.faults.fault_history import make_history
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.forecasters.outage_hazards import OutageHazards
+from presage.schedulers.forecasters.outage_hazards import OutageHazards, read_outage_hazards
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.scenario import load_hazards
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import cluster, job, simulated
 
@@ -241,6 +241,6 @@ def test_the_hazard_of_one_device_has_an_interval():
 
 
 def test_a_missing_hazard_file_is_one_line():
-    assert isinstance(load_hazards(""), OutageHazards)
+    assert isinstance(read_outage_hazards(), OutageHazards)
     with pytest.raises(ConfigError, match=r"absent\.json: cannot be read as a hazard model"):
-        load_hazards("absent.json")
+        read_outage_hazards(Path("absent.json"))

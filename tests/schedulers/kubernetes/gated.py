@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.kubernetes.gate.gang_gate import Gate
@@ -32,12 +33,13 @@ class GatedCluster:
         self.jobs = JobController(server)
         self.policy = options.pop("policy", Gang())
         self._forecaster: Callable[[], Forecaster] = options.pop("forecaster", NoForecasts)
+        self._hazards: HazardForecaster | None = options.pop("hazards", None)
         self.writer = Writer(server.client(retries=False), lambda kind, written: None)
         self.restart()
 
     def restart(self) -> None:
         """Replace the gate by a new one, as after a restart."""
-        self.gate = Gate(self.policy, self._forecaster)
+        self.gate = Gate(self.policy, self._forecaster, hazards=self._hazards)
 
     @property
     def now_s(self) -> float:

@@ -173,6 +173,7 @@ def test_an_extender_uses_a_prediction_service_with_tls_and_token(server, tmp_pa
         (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
         (["gate", "--predictor", "unreachable"], "'unreachable' is unknown"),
         (["gate", "--risk", "0.7", "--predictor", str(RELEASE)], "risk=0.7"),
+        (["gate", "--hazards", "absent.json"], "absent.json: cannot be read as a hazard model"),
         (["gate", "--kubeconfig", "/nowhere"], "give --kubeconfig FILE"),
         (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
     ],

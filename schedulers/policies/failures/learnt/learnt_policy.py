@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ from presage.schedulers.policies.failures.device_order import Mask, choose_devic
 from presage.schedulers.policies.failures.device_policy import full_devices
 from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.hazards import HazardSource
+from presage.schedulers.policies.failures.learnt.job_rows import JobRows
 from presage.schedulers.policies.failures.learnt.placement_explanation import (
     explain_start,
     explain_wait,
@@ -73,9 +75,10 @@ class Learnt(Expected):
             )  # fmt: skip
         self._release = found
         self._scorer = None if found is None else PlacementScorer(found.model)
+        self._rows = JobRows()
         self._explanations: dict[str, str] = {}
-        # Failure rate and expected completions of jobs that wait; the text is made when asked for.
-        self._waiting: dict[str, tuple[float, float, float]] = {}
+        # Observations of jobs that wait; their texts are made when asked for.
+        self._waiting: list[tuple[PlacementView, Observed, Int64s]] = []
         self._warning = ""
 
     @property
@@ -85,9 +88,15 @@ class Learnt(Expected):
 
     def explanation(self, job_id: str) -> str:
         """Return why a job was started where it runs, or why the last decision left it waiting."""
-        if job_id in self._waiting and self._release is not None:
-            return explain_wait(self._release.release_id, *self._waiting[job_id])
-        return self._explanations.get(job_id, "")
+        if job_id in self._explanations or self._release is None:
+            return self._explanations.get(job_id, "")
+        for view, observed, rows in self._waiting:
+            for row in rows.tolist():
+                if view.jobs[observed.fit[row]].job_id == job_id:
+                    columns = observed.rates_per_s, observed.here_s, observed.later_s
+                    figures = (float(values[row]) for values in columns)
+                    return explain_wait(self._release.release_id, *figures)
+        return ""
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
         """Start jobs by their scores until the highest score is that of waiting."""
@@ -95,7 +104,7 @@ class Learnt(Expected):
         self._explanations = {
             job_id: text for job_id, text in self._explanations.items() if job_id in running
         }
-        self._waiting = {}
+        self._waiting = []
         return super().decide(state, forecasts, rng)
 
     def start(
@@ -107,8 +116,9 @@ class Learnt(Expected):
             self._fall_back(problem, plan, state, forecasts, usable, rates)
             return
         view = read_view(
-            state, forecasts, rates, self._repair_s, usable, sets_interval=self._sets_interval
-        )
+            state, forecasts, rates, self._repair_s, usable, sets_interval=self._sets_interval,
+            known_rows=self._rows,
+        )  # fmt: skip
         try:
             self._start_scored(plan, state, view, usable)
         except ReleaseError as error:
@@ -140,7 +150,7 @@ class Learnt(Expected):
     ) -> None:
         """Start jobs as the policy ``expected``, which has the rule of the release."""
         self._warning = f"{_named(self._release)} is not used: {problem}; `expected` decides"
-        self._waiting = {}
+        self._waiting = []
         before = len(plan.actions)
         super().start(plan, state, forecasts, usable, rates)
         for action in plan.actions[before:]:
@@ -151,12 +161,11 @@ class Learnt(Expected):
         """Start jobs by their scores; those of a higher priority first."""
         assert self._release is not None
         observer = Observer(view, self._release.exponent, self._release.patience)
-        urgencies = [(not job.latency_sensitive, -job.priority) for job in view.jobs]
-        levels = sorted(set(urgencies))
-        for urgency in levels:
-            candidates = np.ones(len(view.jobs), bool)
-            if len(levels) > 1:
-                candidates = np.array([one == urgency for one in urgencies])
+        pending = [*compress(view.jobs, ~view.is_running)]
+        urgencies = [(not job.latency_sensitive, -job.priority) for job in pending]
+        for urgency in sorted(set(urgencies)):
+            candidates = np.zeros(len(view.jobs), bool)
+            candidates[: len(pending)] = [one == urgency for one in urgencies]
             while self._start_next(plan, state, observer, candidates, usable):
                 pass
 
@@ -172,7 +181,7 @@ class Learnt(Expected):
         rows = np.flatnonzero(candidates[fit])
         action = self._choose(observer, observed, rows)
         if action == len(rows):
-            self._note_waiting(view, observed, rows)
+            self._waiting.append((view, observed, rows))
             return False
         row = int(rows[action])
         j = int(fit[row])
@@ -189,13 +198,6 @@ class Learnt(Expected):
         interval_s = used_interval_s(job.checkpointing, rate, sets_interval=self._sets_interval)
         view.start(j, devices, interval_s)
         return True
-
-    def _note_waiting(self, view: PlacementView, observed: Observed, rows: Int64s) -> None:
-        """Note the figures that explain why jobs wait."""
-        columns = observed.rates_per_s, observed.here_s, observed.later_s
-        figures = zip(*(values[rows].tolist() for values in columns), strict=True)
-        for j, figure in zip(observed.fit[rows].tolist(), figures, strict=True):
-            self._waiting[view.jobs[j].job_id] = figure
 
     def _choose(self, observer: Observer, observed: Observed, rows: Int64s) -> int:
         """Return which of these rows has the highest score; their number to wait.

@@ -83,11 +83,11 @@ class Observer:
     def __init__(self, view: PlacementView, exponent: float, patience: float) -> None:
         self.view, self._patience = view, patience
         self._left_s = (1.0 - view.saved) * view.runtime_s
-        sizes, number = np.unique(view.gpus, return_inverse=True)
-        # Few sizes, and powers that do not depend on the processor.
-        powers = np.array([float(size) ** exponent for size in sizes.tolist()])[number]
         pending = np.flatnonzero(~view.is_running)
-        order = np.argsort(-self._left_s[pending] * powers[pending], kind="stable")
+        gpus = view.gpus[pending].tolist()
+        powers = {size: float(size) ** exponent for size in set(gpus)}  # not by the processor
+        size = self._left_s[pending] * np.array([powers[one] for one in gpus])
+        order = np.argsort(-size, kind="stable")
         self._ranked: Int64s = pending[order]
         self._pools: list[Pool] = []
 

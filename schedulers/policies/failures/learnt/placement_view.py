@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 import numpy as np
 
-from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.failures.completion import daly_interval_s
+from presage.schedulers.policies.failures.completion import daly_interval_s, daly_intervals_s
 from presage.schedulers.policies.failures.device_order import Devices, Mask
+from presage.schedulers.policies.failures.learnt.job_rows import JobColumns, JobRows
 from presage.system.arrays import Array, Int64s
 
 IDLE, DOWN = -1, -2  # holders of a device that no listed job has
@@ -92,6 +94,7 @@ def read_view(
     usable: Mask,
     *,
     sets_interval: bool = False,
+    known_rows: JobRows | None = None,
 ) -> PlacementView:
     """Return the view of a state.
 
@@ -105,31 +108,24 @@ def read_view(
         Idle devices.
     sets_interval : bool
         Whether running jobs have the best checkpoint interval for their devices.
+    known_rows : JobRows, optional
+        Jobs of the last decision, which makes the next one faster; they are updated.
     """
-    pending: list[Job] = []
-    others: list[Job] = []
-    runtime_s: list[float] = []
-    for job in state.pending:
-        predicted_s = forecasts.runtime_s(job)
-        if predicted_s < math.inf:
-            pending.append(job)
-            runtime_s.append(predicted_s)
-        else:
-            others.append(job)
-    statuses = state.running
-    running = [*map(state.job, statuses)]
-    jobs = pending + running
-    runtime_s += map(forecasts.runtime_s, running)
-    costs = [job.checkpointing for job in jobs]
-    masks, mask_of = _masks(jobs, state)
+    queued, statuses = [*state.pending], [*state.running.values()]
+    is_known = [one < math.inf for one in forecasts.runtimes_s(queued)]
+    pending = [*compress(queued, is_known)]
+    others = [] if len(pending) == len(queued) else [*compress(queued, map(not_, is_known))]
+    jobs = [*pending, *map(state.job, state.running)]
+    columns, devices = (known_rows or JobRows()).read(jobs, statuses, state.cluster)
+    masks, mask_of = _masks(pending, len(jobs), state)
     view = PlacementView(
         jobs=jobs,
-        gpus=np.array([gang_size(job, state.cluster) for job in jobs], np.int64),
-        runtime_s=np.array(runtime_s),
-        interval_s=np.array([one.interval_s for one in costs]),
-        cost_s=np.array([one.cost_s for one in costs]),
-        restart_s=np.array([one.restart_s for one in costs]),
-        saved=np.array([state.progress(job.job_id) for job in jobs]),
+        gpus=columns.gang.astype(np.int64),
+        runtime_s=np.array(forecasts.runtimes_s(jobs)),
+        interval_s=columns.interval_s,
+        cost_s=columns.cost_s,
+        restart_s=columns.restart_s,
+        saved=state.progress_of([job.job_id for job in jobs]),
         is_running=np.arange(len(jobs)) >= len(pending),
         end_s=np.full(len(jobs), math.inf),
         rates_per_s=rates_per_s,
@@ -142,54 +138,64 @@ def read_view(
         others=others,
     )
     if statuses:
-        _add_running(view, list(statuses.values()), state, forecasts, sets_interval=sets_interval)
+        runtime_s = view.runtime_s[len(pending) :]  # on the fastest kind
+        if len(state.cluster.columns.kinds) > 1:
+            runtime_s = _runtimes_s(jobs[len(pending) :], statuses, state, forecasts)
+        _add_running(view, columns, devices, runtime_s, state, sets_interval=sets_interval)
     return view
 
 
-def _masks(jobs: Sequence[Job], state: State) -> tuple[list[Mask], Int64s]:
-    """Return the sets of devices that jobs accept, and the position of the set of each job."""
-    numbers: dict[tuple[str, ...], int] = {}
-    mask_of = [numbers.setdefault(job.kinds, len(numbers)) for job in jobs]
-    columns = state.cluster.columns
-    masks = [
-        columns.has_kind(kinds) if kinds else np.ones(len(columns.node), bool) for kinds in numbers
-    ]
-    return masks, np.array(mask_of, np.int64)
+def _masks(pending: Sequence[Job], jobs: int, state: State) -> tuple[list[Mask], Int64s]:
+    """Return the sets of devices that pending jobs accept, and the position of the set of each.
+
+    Positions are of shape (jobs,), and 0 for running jobs.
+    """
+    kinds = [job.kinds for job in pending]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(kinds))}
+    mask_of, columns = np.zeros(jobs, np.int64), state.cluster.columns
+    if len(numbers) > 1:
+        mask_of[: len(pending)] = [numbers[one] for one in kinds]
+    masks = [columns.has_kind(one) if one else np.ones(len(columns.node), bool) for one in numbers]
+    return masks, mask_of
 
 
 def _add_running(
     view: PlacementView,
-    statuses: Sequence[JobStatus],
+    columns: JobColumns,
+    devices: Sequence[Int64s],
+    runtime_s: Array,
     state: State,
-    forecasts: Forecasts,
     *,
     sets_interval: bool,
 ) -> None:
     """Enter the devices of running jobs, and when these are predicted to release them.
 
     A job that continues from a checkpoint first restarts; a job that begins again does not.
+
+    Parameters
+    ----------
+    devices : sequence of ndarray
+        Devices of each running job.
+    runtime_s : ndarray of shape (running jobs,)
+        Predicted run time with as many devices as it requests.
     """
-    first = len(view.jobs) - len(statuses)
-    jobs = view.jobs[first:]
-    devices = np.array([one.device for status in statuses for one in status.allocations])
-    owner = np.repeat(np.arange(len(jobs)), [len(status.allocations) for status in statuses])
-    view.holder[devices] = first + owner
-    rates = np.bincount(owner, view.rates_per_s[devices], len(jobs)).tolist()
-    interval_s = np.array(
-        [
-            used_interval_s(job.checkpointing, rate, sets_interval=sets_interval)
-            for job, rate in zip(jobs, rates, strict=True)
-        ]
-    )
-    continues = [
-        status.starts > 1 and state.unsaved_s(job.job_id) < math.inf
-        for job, status in zip(jobs, statuses, strict=True)
-    ]
-    runtime_s = _runtimes_s(jobs, statuses, state, forecasts)
-    left_s = (1.0 - view.saved[first:]) * runtime_s * (1 + view.cost_s[first:] / interval_s)
-    since_s = np.array([status.since_s for status in statuses])
-    begins_s = since_s + np.where(continues, view.restart_s[first:], 0.0)
-    view.end_s[first:] = np.maximum(view.now_s, begins_s) + left_s
+    first = len(view.jobs) - len(devices)
+    running = JobColumns(*(one[first:] for one in columns))
+    held = np.concatenate(devices)
+    owner = np.repeat(np.arange(len(devices)), running.members.astype(np.int64))
+    view.holder[held] = first + owner
+    interval_s = running.interval_s
+    if sets_interval:
+        rates: Array = np.bincount(owner, view.rates_per_s[held], len(devices)).astype(float)
+        best_s = daly_intervals_s(rates, running.cost_s)
+        interval_s = np.where(interval_s < math.inf, best_s, interval_s)
+    again, restart_s = np.flatnonzero(running.starts > 1), np.zeros(len(devices))
+    for i in again.tolist():
+        if state.unsaved_s(view.jobs[first + i].job_id) < math.inf:
+            restart_s[i] = running.restart_s[i]
+    runtime_s = runtime_s * running.gpus / running.members
+    left_s = (1.0 - view.saved[first:]) * runtime_s * (1 + running.cost_s / interval_s)
+    view.end_s[first:] = np.maximum(view.now_s, running.since_s + restart_s) + left_s
 
 
 def used_interval_s(costs: Checkpointing, rate_per_s: float, *, sets_interval: bool) -> float:
@@ -202,19 +208,14 @@ def used_interval_s(costs: Checkpointing, rate_per_s: float, *, sets_interval: b
 def _runtimes_s(
     jobs: Sequence[Job], statuses: Sequence[JobStatus], state: State, forecasts: Forecasts
 ) -> Array:
-    """Return the run time of each job on the slowest of its devices, by their number."""
-    cluster, kinds = state.cluster, state.cluster.columns.kinds
-    if len(kinds) == 1:
-        longest_s = [forecasts.prediction(job, kinds[0]).runtime_s for job in jobs]
-    else:
-        longest_s = [
+    """Return the run time of each job on the slowest kind of its devices."""
+    kind_of = state.cluster.kind_of
+    return np.array(
+        [
             max(
                 forecasts.prediction(job, kind).runtime_s
-                for kind in {cluster.kind_of(one.device) for one in status.allocations}
+                for kind in {kind_of(one.device) for one in status.allocations}
             )
             for job, status in zip(jobs, statuses, strict=True)
         ]
-    gpus = np.array([job.gpus for job in jobs])
-    devices = np.array([len(status.allocations) for status in statuses])
-    found: Array = np.array(longest_s) * gpus / devices
-    return found
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,14 @@ Risk = Annotated[
     float,
     typer.Option(
         help="Accepted probability that a job exceeds its predicted memory: 0.05, 0.1 or 0.5."
+    ),
+]
+Hazards = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default="the pretrained model",
+        help="Hazard model for policies that avoid failing devices.",
     ),
 ]
 AccessLog = Annotated[

@@ -11,6 +11,8 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
+from presage.features.hazard.hazard_model import HazardModel
+from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.kubernetes.fleet import FleetOptions, make_fleet
 from presage.schedulers.kubernetes.gate import node_outages
 from presage.schedulers.kubernetes.gate.node_outages import EARLIER_S, NodeOutages
@@ -94,6 +96,14 @@ def test_a_policy_of_the_gate_reads_hazards_that_rise_after_an_outage():
         cluster.advance(60 * DAY_S)
         cluster.step()
         assert (policy.hazards[-1][2:] < hazards[2:]).all()
+
+
+def test_a_policy_of_the_gate_reads_the_hazards_of_the_given_model():
+    policy, hazards = Careful(), OutageHazards(HazardModel(1e3, 0.0, ()))
+    with gated_cluster(node("n0", gpus=2), policy=policy, hazards=hazards) as cluster:
+        cluster.create_gang("train", 2)
+        cluster.step()
+        assert policy.hazards[-1].tolist() == [1.0, 1.0]
 
 
 def test_a_policy_without_hazards_gets_no_history():

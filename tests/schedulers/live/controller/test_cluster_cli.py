@@ -421,6 +421,8 @@ def test_commands_report_a_missing_controller():
         (("controller", "--predictor", "a:99999"), "--predictor 'a:99999': port 99999 is out of"),
         (("controller", "--predictor-ca", "absent.pem"), "absent.pem: no such file"),
         (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
+        (("controller", "--hazards", "absent.json"), "absent.json: cannot be read as a hazard"),
+        (("up", "--hazards", "absent.json"), "absent.json: cannot be read as a hazard model"),
         (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
         (("agent", "--report", "none"), "--report 'none' is unknown; give HOST:PORT"),
         (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is not HOST"),

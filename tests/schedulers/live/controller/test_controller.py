@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from presage.errors import JournalError, RefusedAgentError, ServiceError
-from presage.schedulers.core.forecasts import RuntimePrediction
+from presage.features.hazard.hazard_model import HazardModel
+from presage.schedulers.core.action import Start
+from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.state import State
 from presage.schedulers.forecasters import prediction_cache as fresh_forecasts
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.live.controller.cluster_metrics import UPDATE_INTERVAL_S, ClusterMetrics
 from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.controller_core import Core
@@ -88,6 +94,40 @@ def test_a_failing_forecaster_and_its_recovery_are_logged_once(tmp_path: Path, c
     messages = [record.message for record in caplog.records]
     messages = [one for one in messages if "forecasts" in one]
     assert messages == ["no forecasts", "forecasts are available again"]
+
+
+class Careful(BestFit):
+    """Policy that records the hazards that it reads."""
+
+    def __init__(self, *, declares: bool) -> None:
+        self.needs = replace(BestFit.needs, hazards=declares)
+        self.hazard = -1.0
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
+        self.hazard = forecasts.hazard(state, 0, 86_400.0).probability
+        return super().decide(state, forecasts, rng)
+
+
+@pytest.mark.parametrize(
+    ("declares", "model", "low", "high"),
+    [
+        (True, HazardModel(1e3, 0.0, ()), 1.0, 1.0),
+        (True, HazardModel(1e-9, 0.0, ()), 1e-10, 1e-8),
+        (True, None, 1e-5, 0.1),
+        (False, HazardModel(1e3, 0.0, ()), 0.0, 0.0),
+    ],
+    ids=["high", "low", "pretrained", "not declared"],
+)
+def test_a_policy_reads_the_hazards_of_the_given_model_or_of_the_pretrained_one(
+    tmp_path: Path, declares: bool, model: HazardModel | None, low: float, high: float
+):
+    policy = Careful(declares=declares)
+    hazards = None if model is None else OutageHazards(model)
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, policy, NoForecasts, Leases(), hazards=hazards)
+        asyncio.run(lived(working, ["one"]))
+
+    assert low <= policy.hazard <= high
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:

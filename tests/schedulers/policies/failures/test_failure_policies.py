@@ -15,6 +15,7 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.policies.failures.completion import (
     daly_interval_s,
+    daly_intervals_s,
     expected_completion_s,
     expected_completions_s,
 )
@@ -104,6 +105,14 @@ def test_the_interval_is_about_the_best_one(work_s, rate, cost_s, factor):
         for one_s in (best_s, factor * best_s)
     ]
     assert found[0] <= found[1] * (1 + 1e-3)
+
+
+def test_intervals_of_arrays_are_those_of_each_job():
+    rng = np.random.default_rng(4)
+    rates = rng.lognormal(-12, 6, 200) * (rng.random(200) > 0.1)
+    cost_s = rng.lognormal(4, 3, 200) * (rng.random(200) > 0.1)
+    expected = [daly_interval_s(*one) for one in zip(rates.tolist(), cost_s.tolist(), strict=True)]
+    assert daly_intervals_s(rates, cost_s).tolist() == expected
 
 
 @given(work_s=st.floats(1, 1e5), rate=st.floats(0, 1e-4), more=st.floats(1, 10))

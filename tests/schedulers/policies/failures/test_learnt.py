@@ -16,6 +16,7 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.hazards import FixedHazards
+from presage.schedulers.policies.failures.learnt.job_rows import JobRows
 from presage.schedulers.policies.failures.learnt.learnt_policy import NO_RELEASE, Learnt
 from presage.schedulers.policies.failures.learnt.placement_scorer import PlacementScorer
 from presage.schedulers.policies.policy_registry import policy_of
@@ -165,6 +166,12 @@ def test_jobs_start_on_allowed_kinds_only_and_gangs_stay_on_a_node(release):
     assert set(placed["fast"]) <= {2, 3, 4, 5, 6, 7}
     assert set(placed["any"]) <= {4, 5, 6, 7}
     assert len(found.results) == 2
+
+
+def test_rows_that_are_kept_between_decisions_change_no_decision(release, monkeypatch):
+    kept, read = learnt(str(release)), JobRows.read
+    monkeypatch.setattr(JobRows, "read", lambda _, *arguments: read(JobRows(), *arguments))
+    assert decisions(learnt(str(release))) == decisions(kept)
 
 
 def test_jobs_without_forecasts_start_too(release):

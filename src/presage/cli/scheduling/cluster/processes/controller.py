@@ -19,7 +19,7 @@ from presage.cli.scheduling.cluster.processes.options import (
     PredictorOptions,
     policy_named,
 )
-from presage.cli.scheduling.options import AccessLog
+from presage.cli.scheduling.options import AccessLog, Hazards
 from presage.system.files.data_folder import data_folder
 from presage.system.text.terminal import say
 
@@ -116,6 +116,9 @@ class ListenOptions:
     examples="""
     presage cluster controller --predictor 127.0.0.1:50051
 
+    # Avoid failing devices, by a hazard model that was fitted to this cluster
+    presage cluster controller --policy expected --hazards data/hazard/hazard.json
+
     # For agents on other machines
     presage cluster controller --host 0.0.0.0 --tokens tokens \\
       --tls-cert head.pem --tls-key head.key
@@ -125,6 +128,7 @@ def controller(
     *,
     policy: Policy = "sharing",
     lease_s: Lease = 120.0,
+    hazards: Hazards = None,
     predictor: PredictorOptions,
     journal: JournalOptions,
     listen: ListenOptions,
@@ -136,6 +140,7 @@ def controller(
     """
     import uvloop
 
+    from presage.schedulers.forecasters.outage_hazards import read_outage_hazards
     from presage.schedulers.live.controller.controller import Controller, Leases
     from presage.schedulers.live.controller.journal.journal import Journal
     from presage.schedulers.live.controller.server.controller_server import run_controller
@@ -143,6 +148,7 @@ def controller(
 
     options = listen.server_options(tls)
     made, (chosen, sharing) = predictor.forecaster(), policy_named(policy)
+    failing = read_outage_hazards(hazards)
     log_as_json()
     leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
     folder = data_folder() / "cluster"
@@ -152,8 +158,8 @@ def controller(
 
         async def serve() -> None:
             working = Controller(
-                opened, chosen, made, leases, sharing=sharing, max_ended_jobs=journal.keep_ended,
-                metrics=counted,
+                opened, chosen, made, leases, hazards=failing, sharing=sharing,
+                max_ended_jobs=journal.keep_ended, metrics=counted,
             )  # fmt: skip
             await run_controller(working, options, policy, _say_ready, metrics, leaders)
 

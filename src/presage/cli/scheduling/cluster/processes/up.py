@@ -22,7 +22,7 @@ from presage.cli.scheduling.cluster.processes.options import (
     policy_named,
 )
 from presage.cli.scheduling.cluster.processes.tokens import ClusterTokens, make_tokens, own_state
-from presage.cli.scheduling.options import Predictor, Risk
+from presage.cli.scheduling.options import Hazards, Predictor, Risk
 from presage.schedulers.live.forecast_source import check_forecast_source, is_service_address
 from presage.schedulers.live.process_supervisor import ProcessSpec, supervising
 from presage.system.files.data_folder import data_folder
@@ -43,6 +43,7 @@ class LocalCluster:
     predictor: Predictor = "none"
     risk: Risk = 0.1
     lease_s: Lease = 120.0
+    hazards: Hazards = None
     port: Annotated[int, typer.Option(help="Port of the controller.")] = PORT
     memory_gib: Annotated[
         float | None,
@@ -79,6 +80,7 @@ class LocalCluster:
             "--policy", self.policy, "--predictor", self.predictor, "--risk", str(self.risk),
             "--lease-s", str(self.lease_s), "--port", str(self.port), "--tokens", str(tokens.file),
             "--leaders", str(self.folder / "leaders"),
+            *(() if self.hazards is None else ("--hazards", str(self.hazards))),
         ]  # fmt: skip
         return ProcessSpec("controller", command, self.folder / "controller.log", {})
 
@@ -110,12 +112,14 @@ def up(cluster: LocalCluster) -> None:
     Runs until SIGTERM or Ctrl-C. Jobs keep running for as long as their lease, and the next
     `presage cluster up` finds them again.
     """
+    from presage.schedulers.forecasters.outage_hazards import read_outage_hazards
     from presage.serving.authentication.listen import resolve_address
     from presage.serving.server_options import Options
 
     nodes = {f"n{i}": node for i, node in enumerate(nodes_of(cluster.agents, cluster.memory_gib))}
     check_forecast_source(cluster.predictor, cluster.risk)
     policy_named(cluster.policy)
+    read_outage_hazards(cluster.hazards)
     with own_state(cluster.folder):
         resolve_address(Options(host=HOST, port=cluster.port))
         counts = {name: node.count_by_kind for name, node in nodes.items()}
