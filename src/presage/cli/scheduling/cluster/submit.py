@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     presage cluster submit --features model.onnx --iterations 5000 \\
       --latency-sensitive -- python train.py
 
+    # When would it start?
+    presage cluster submit --dry-run --gpus 4 -- python train.py
+
     # Train on 1 to 4 devices of any nodes
     presage cluster submit --min-gpus 1 --max-gpus 4 -- python elastic_job.py
     """
@@ -45,6 +48,12 @@ def submit(
         str | None,
         typer.Option(metavar="NAME", show_default="a new name", help="Name of the job."),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print when the job would start and end, and do not submit it."
+        ),
+    ] = False,
     forecast: ForecastOptions,
     model_options: ModelOptions,
     resources: ResourceOptions,
@@ -74,8 +83,26 @@ def submit(
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is not valid UTF-8") from None
     with connection.connected() as client:
+        if dry_run:
+            _predict(client, job)
+            return
         _send(client, job)
     say(job.job_id)
+
+
+def _predict(client: ClusterClient, job: pb.Job) -> None:
+    """Print when a job would start and end."""
+    from presage.cli.options.common import seconds_of
+    from presage.cli.scheduling.cluster.when.when import WITHIN
+    from presage.cli.scheduling.cluster.when.when_tables import basis_lines, when_table
+    from presage.schedulers.v1 import cluster_pb2 as pb
+    from presage.system.text.terminal import print_table
+
+    within_s = [seconds_of(one, "--within") for one in WITHIN]
+    found = client.what_if(pb.WhatIfRequest(new_job=job, within_s=within_s))
+    print_table(when_table(found, WITHIN))
+    for line in basis_lines(found):
+        say(line)
 
 
 def _send(client: ClusterClient, job: pb.Job) -> None:

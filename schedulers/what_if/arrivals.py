@@ -1,0 +1,80 @@
+"""Later arrivals, resampled from the arrivals so far.
+
+Whole blocks of the past are repeated, so that bursts of a user's jobs and the rhythm of a day stay
+as they were. Rates differ from block to block; arrivals at a constant rate would make intervals too
+narrow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from random import Random
+
+from presage.schedulers.core.job import Job
+from presage.schedulers.what_if.snapshot import Snapshot
+
+DAY_S = 86_400.0
+LEAST_BLOCKS, MOST_BLOCKS = 4, 28  # of the past; only the last ones are repeated
+
+
+class Arrivals:
+    """Arrivals of a snapshot's past, and copies of them for its future.
+
+    A block is a day if at least ``LEAST_BLOCKS`` days are known; else it is that part of the past.
+
+    Parameters
+    ----------
+    never_ran : collection of str
+        Jobs to leave out, because they ended without a run.
+
+    Attributes
+    ----------
+    window_s : float
+        Length of the past that is repeated, in seconds; 0 if nothing is known.
+    jobs : list of Job
+        Jobs that were submitted in it, in order.
+    """
+
+    def __init__(self, snapshot: Snapshot, never_ran: Collection[str] = ()) -> None:
+        self._now_s = now_s = snapshot.now_s
+        known_s = max(0.0, now_s - snapshot.past.since_s)
+        self._block_s = min(DAY_S, known_s / LEAST_BLOCKS)
+        self._blocks = min(MOST_BLOCKS, int(known_s / self._block_s)) if known_s else 0
+        self.window_s = self._blocks * self._block_s
+        jobs = [*snapshot.jobs.values(), *(past.job for past in snapshot.past.jobs)]
+        left_out = {*never_ran}
+        recent = [
+            job
+            for job in jobs
+            if now_s - self.window_s <= job.submit_s < now_s and job.job_id not in left_out
+        ]
+        self.jobs = sorted(recent, key=lambda job: (job.submit_s, job.job_id))
+        self._times_s = [job.submit_s for job in self.jobs]
+
+    def draw(self, rng: Random, until_s: float) -> Iterator[tuple[Job, Job]]:
+        """Yield later jobs by submission time, each with the job that it is a copy of."""
+        if not self.jobs:
+            return
+        number, begin_s = 0, self._now_s
+        while begin_s <= until_s:
+            from_s = self._now_s - self._block_s * rng.randint(1, self._blocks)
+            first = bisect_left(self._times_s, from_s)
+            last = bisect_left(self._times_s, from_s + self._block_s)
+            for job in self.jobs[first:last]:
+                number += 1
+                at_s = max(self._now_s, begin_s + (job.submit_s - from_s))
+                yield replace(job, job_id=f"~{number}~{job.job_id}", submit_s=at_s), job
+            begin_s += self._block_s
+
+    @property
+    def sentence(self) -> str:
+        """What is assumed about later arrivals, in a sentence."""
+        if not self.jobs:
+            return "no jobs arrive later: no earlier arrivals are known"
+        hours = self.window_s / 3600
+        return (
+            f"later arrivals repeat random parts of the last {hours:,.1f} h, in which "
+            f"{len(self.jobs):,} jobs were submitted"
+        )
