@@ -14,6 +14,7 @@ from random import Random
 
 from presage.schedulers.core.job import Job
 from presage.schedulers.what_if.snapshot import Snapshot
+from presage.system.text.units import counted
 
 DAY_S = 86_400.0
 LEAST_BLOCKS, MOST_BLOCKS = 4, 28  # of the past; only the last ones are repeated
@@ -73,8 +74,14 @@ class Arrivals:
         """What is assumed about later arrivals, in a sentence."""
         if not self.jobs:
             return "no jobs arrive later: no earlier arrivals are known"
-        hours = self.window_s / 3600
         return (
-            f"later arrivals repeat random parts of the last {hours:,.1f} h, in which "
-            f"{len(self.jobs):,} jobs were submitted"
+            f"later arrivals repeat random parts of the last {_length(self.window_s)}, in which "
+            f"{counted(len(self.jobs), 'job')} {'was' if len(self.jobs) == 1 else 'were'} submitted"
         )
+
+
+def _length(seconds: float) -> str:
+    for unit_s, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

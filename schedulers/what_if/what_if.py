@@ -90,7 +90,10 @@ def what_if(
     _check(samples, horizon_s, variants)
     branches = [_Branch(one, one.policy or policy) for one in variants]
     snapshot, job_ids = _with_new_jobs(snapshot, jobs)
-    question = _Question(snapshot, forecaster, samples, horizon_s, seed)
+    has_kinds = any(one.kinds is not None for one in variants)
+    question = _Question(
+        snapshot, forecaster, samples, horizon_s, seed, on_all_kinds=job_ids if has_kinds else ()
+    )
     question.ask(job_ids, branches, ends=ends, should_stop=should_stop)
     by_branch = [question.answers(job_ids, branch) for branch in branches]
     return [answers[job_id] for job_id in job_ids for answers in by_branch]
@@ -149,11 +152,14 @@ class _Question:
         samples: int,
         horizon_s: float,
         seed: int,
+        *,
+        on_all_kinds: Sequence[str],
     ) -> None:
         self._snapshot, self._samples, self._seed = snapshot, samples, seed
         self._horizon_s = horizon_s
         self._forecasts = Forecasts(forecaster, snapshot.cluster)
         self._forecasts.expect(snapshot.jobs.values())
+        self._forecasts.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
         self._forecasts.expect(past.job for past in snapshot.past.jobs)
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
@@ -227,7 +233,7 @@ class _Question:
         draw = self._run_times.draw(Random(f"{self._seed} {number} run times"))  # noqa: S311
         if branch.variant.changes_job:
             for job_id in branch.waits:
-                copies.add(job_id, self._original(job_id, branch.variant))
+                copies.add(job_id, self._snapshot.jobs[job_id])
 
         def run_time(job: Job) -> RunTime | None:
             original = copies.original(job)
@@ -250,11 +256,6 @@ class _Question:
         )
         until_s = self._snapshot.now_s + self._horizon_s
         return simulation if simulation.run_until(until_s, should_stop) else None
-
-    def _original(self, job_id: str, variant: Variant) -> Job:
-        """Return the job whose forecasts a variant of a job has: on all kinds that it may use."""
-        job = self._snapshot.jobs[job_id]
-        return job if variant.kinds is None else replace(job, job_id=f"~0~{job_id}", kinds=())
 
     def _later(self, copies: Copies, number: int) -> Iterator[Job]:
         rng = Random(f"{self._seed} {number} arrivals")  # noqa: S311
@@ -343,9 +344,7 @@ def _with_new_jobs(snapshot: Snapshot, jobs: Sequence[str | Job]) -> tuple[Snaps
                 raise InvalidJobError(f"job {job.job_id!r} exists already; give its id instead")
             snapshot = snapshot.with_job(job)
         elif job not in snapshot.jobs:
-            raise UnknownJobError(
-                f"job {job!r} does not wait or run, so it has no start to predict"
-            )
+            raise UnknownJobError(f"job {job!r} neither waits nor runs, so it has no start")
     return snapshot, [job.job_id if isinstance(job, Job) else job for job in jobs]
 
 
