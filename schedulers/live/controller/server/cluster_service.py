@@ -206,7 +206,7 @@ class ClusterService:
         if request.HasField("new_job"):
             request.new_job.user = call.caller.name
             _check_size(request.new_job)
-        return (await self._questions.answer(request)).SerializeToString()
+        return (await self._questions.answer(request, call.caller)).SerializeToString()
 
     async def logs(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
         """Stream the output of a job."""

@@ -131,7 +131,7 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
         view.new_jobs,
         [state.jobs[job_id] for job_id in ended],
         oldest_s if is_cut else 0.0,
-        list(_leaving_jobs(core, view, silent, now_s)),
+        list({one.live.job_id: one for one in _leaving_jobs(core, view, silent, now_s)}.values()),
         {one: (state.jobs[one], why) for one, why in view.unschedulable.items()},
         dict(_jobs_elsewhere(core, view, silent)),
         {name: node.kinds for name, node in state.nodes.items()},

@@ -12,6 +12,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.elastic.members import check_job
+from presage.schedulers.live.controller.ownership import check_owner
 from presage.schedulers.live.controller.what_if.live_snapshot import LiveCopy, copy_state
 from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.policies.policy_registry import policy_names
@@ -20,6 +21,7 @@ from presage.schedulers.what_if.answer import Answer, Distribution
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
 from presage.schedulers.what_if.what_if import HORIZON_S, SAMPLES, what_if
+from presage.serving.authentication.callers import Caller
 from presage.system.text.known_names import did_you_mean
 
 MAX_WAITING = 8  # questions
@@ -41,17 +43,20 @@ class Questions:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def answer(self, request: pb.WhatIfRequest) -> pb.WhatIfResponse:
+    async def answer(self, request: pb.WhatIfRequest, caller: Caller) -> pb.WhatIfResponse:
         """Return the answers to a request.
 
         Raises
         ------
         InvalidRequestError, InvalidJobError, UnknownJobError
             A field is not valid, or a job neither waits nor runs.
+        ForbiddenError
+            A named job belongs to another user: its end and its variants depend on its forecasts.
         OverloadedError
             Too many questions wait.
         """
         _check(request)
+        await self._controller.read(lambda core, _: _check_owners(core, request, caller))
         if self._waiting >= MAX_WAITING:
             raise OverloadedError(
                 f"{self._waiting} questions wait for their answers; try again in a few seconds"
@@ -157,6 +162,11 @@ def read_variant(row: pb.WhatIfVariant) -> Variant:
         row.compute_milli / 1000 if row.compute_milli else None,
         row.policy or None,
     )
+
+
+def _check_owners(core: Core, request: pb.WhatIfRequest, caller: Caller) -> None:
+    for job_id in request.job_ids:
+        check_owner(caller, core.job(job_id))
 
 
 def _check(request: pb.WhatIfRequest) -> None:
