@@ -20,7 +20,9 @@ from benchmarks.what_if.speed import measure_speed
 
 PAGE = Path("docs/benchmarks/what_if.md")
 POLICIES = ("fifo", "backfill", "sjf", "srtf")
-ABLATIONS = ({}, {"progress": False}, {"learns": False}, {"arrivals": False})
+ABLATIONS: tuple[dict[str, bool], ...] = (
+    {}, {"progress": False}, {"learns": False}, {"arrivals": False}
+)  # fmt: skip
 
 
 def main() -> None:

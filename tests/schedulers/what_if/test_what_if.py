@@ -211,7 +211,8 @@ def test_more_gpus_never_start_a_job_later_under_fifo(sizes, more, at_s):
 
     def start(gpus: int) -> float:
         snapshot = paused(cluster(gpus), jobs, duration_s, at_s=float(at_s))
-        return asked(snapshot, [new], known, samples=1)[0].start.quantile_s(0.5)
+        (found,) = asked(snapshot, [new], known, samples=1)
+        return float(found.start.quantile_s(0.5))
 
     assert start(4 + more) <= start(4) + 1e-6
 

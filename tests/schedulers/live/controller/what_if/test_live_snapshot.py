@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from presage.errors import UnknownJobError
+from presage.schedulers.live.controller.controller_core import END_S
 from presage.schedulers.live.controller.what_if.live_snapshot import copy_state
 from presage.schedulers.what_if.answer import Verdict
 from presage.schedulers.what_if.what_if import what_if
 from tests.schedulers.live.controller.test_core import (
-    END_S,
     GRACE_S,
     LEASE_S,
     V100,
@@ -162,4 +162,5 @@ def test_a_copy_does_not_change_with_the_cluster():
 
     (waiting,) = what_if(before, ["waits"], policy="sharing", forecaster=Exact(), samples=1)
 
+    assert waiting.start is not None
     assert waiting.start.quantile_s(0.5) == pytest.approx(60.0)

@@ -9,91 +9,89 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.terminal import Name, Table
 from presage.system.text.units import counted
 
-MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+_AS_REQUESTED = "as requested"
 
 
 def when_table(found: pb.WhatIfResponse, within: Sequence[str]) -> Table:
     """Return a row per job and variant; ``within`` are the times of the probabilities."""
     table = Table(title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    has_variants = any(_variant(row) != _AS_REQUESTED for row in found.answers)
-    for column in ("job", *(("variant",) if has_variants else ()), "start", "80 % interval"):
-        table.add_column(column, justify="left", no_wrap=column != "variant")
-    for one in within:
-        table.add_column(f"in {one}", justify="right", no_wrap=True)
-    for column in ("end", "80 % interval", "note"):
+    has_variants = any(variant_text(row.variant) != _AS_REQUESTED for row in found.answers)
+    for column in ("job", *(("variant",) if has_variants else ()), "start", "80 %"):
         table.add_column(column)
-    notes = any(row.reason for row in found.answers)
+    for one in within:
+        table.add_column(f"< {one}", justify="right", no_wrap=True)
+    for column in ("end", "80 %"):
+        table.add_column(column)
     for row in found.answers:
-        chances = [f"{one:.0%}" for one in row.start_probabilities] or [""] * len(within)
+        is_predicted = row.verdict == "predicted"
+        chances = [f"{one:.0%}" for one in row.start_probabilities if is_predicted]
         table.add_row(
             Name(row.job_id),
-            *((_variant(row),) if has_variants else ()),
-            _start(row),
-            interval_text(row.start)
-            if row.HasField("start") and row.verdict == "predicted"
-            else "",
-            *(chances if row.verdict == "predicted" else [""] * len(within)),
+            *((variant_text(row.variant),) if has_variants else ()),
+            time_text(row.start.median_s) if row.HasField("start") else row.verdict,
+            interval_text(row.start) if is_predicted else "",
+            *(chances or [""] * len(within)),
             time_text(row.end.median_s) if row.HasField("end") else "",
             interval_text(row.end) if row.HasField("end") else "",
-            row.reason,
         )
-    if not notes:
-        table.columns.pop()
     return table
 
 
 def basis_lines(found: pb.WhatIfResponse) -> Iterator[str]:
-    """Yield sentences about the simulations behind the answers."""
-    days = found.horizon_s / DAY_S
+    """Yield sentences about single answers, and about the simulations behind all of them."""
+    for row in found.answers:
+        if row.reason:
+            part = "end" if row.HasField("start") else "start"
+            of_variant = variant_text(row.variant)
+            variant = "" if of_variant == _AS_REQUESTED else f", {of_variant}"
+            what = "" if row.verdict in ("impossible", "started") else f"{part} unknown, because "
+            yield f"{row.job_id}{variant}: {what}{row.reason}."
     yield (
-        f"From {counted(found.samples, 'simulated future')} of at most {days:g} days; times from "
-        "now."
+        f"Median and 80 % interval of {counted(found.samples, 'simulated future')}, each of at "
+        f"most {found.horizon_s / 86_400:.3g} days; times from now."
     )
     sources = [f"{number:,} by {source}" for source, number in sorted(found.run_times.items())]
     if sources:
-        yield f"Run times of jobs: {', '.join(sources)}."
+        yield f"Run times: {', '.join(sources).replace('by none: it', 'unknown: it')}."
     for one in found.assumptions:
         yield f"Assumed: {one}."
 
 
-def interval_text(times: pb.TimeQuantiles) -> str:
-    """Return the interval that has 80 % of the simulated times."""
-    if times.low_s == times.high_s:
-        return "" if math.isinf(times.low_s) else time_text(times.low_s)
-    return f"{time_text(times.low_s)} to {time_text(times.high_s)}"
+def variant_text(variant: pb.WhatIfVariant) -> str:
+    """Return what a variant changes."""
+    parts = [
+        counted(variant.gpus, "device") if variant.gpus else "",
+        " or ".join(variant.kinds),
+        f"share {variant.compute_milli / 10:g} %" if variant.compute_milli else "",
+        variant.policy,
+    ]
+    return ", ".join(part for part in parts if part) or _AS_REQUESTED
 
 
 def time_text(seconds: float) -> str:
     """Return a time from now, or before now, in a readable unit."""
     if math.isinf(seconds):
         return "later"
-    if seconds < 0:
-        return f"{_length(-seconds)} ago"
-    return "now" if seconds < 1 else _length(seconds)
+    if abs(seconds) < 1:
+        return "now"
+    unit_s, unit = _unit(abs(seconds))
+    return f"{_number(abs(seconds) / unit_s)} {unit}{' ago' if seconds < 0 else ''}"
 
 
-def _length(seconds: float) -> str:
-    for unit_s, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.1f} {unit}"
-    return f"{seconds:.0f} s"
+def interval_text(times: pb.TimeQuantiles) -> str:
+    """Return the interval that has 80 % of the simulated times, in the unit of its end."""
+    if times.low_s == times.high_s:
+        return ""
+    if math.isinf(times.high_s):
+        return f"from {time_text(times.low_s)}"
+    unit_s, unit = _unit(times.high_s)
+    return f"{_number(times.low_s / unit_s)} to {_number(times.high_s / unit_s)} {unit}"
 
 
-_AS_REQUESTED = "as requested"
+def _unit(seconds: float) -> tuple[float, str]:
+    return next((one for one in _UNITS if seconds >= 2 * one[0]), _UNITS[-1])
 
 
-def _variant(row: pb.WhatIfAnswer) -> str:
-    variant = row.variant
-    parts = [
-        counted(variant.gpus, "device") if variant.gpus else "",
-        " or ".join(variant.kinds),
-        f"share {variant.compute_milli / 10:g} %" if variant.compute_milli else "",
-        f"policy {variant.policy}" if variant.policy else "",
-    ]
-    return ", ".join(part for part in parts if part) or _AS_REQUESTED
-
-
-def _start(row: pb.WhatIfAnswer) -> str:
-    if row.HasField("start"):
-        return time_text(row.start.median_s)
-    return row.verdict
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
