@@ -42,6 +42,8 @@ class Setting:
 
     Attributes
     ----------
+    forecast : str
+        Source of forecasts, as in ``benchmarks.forecast_worth``.
     moments, per_moment : int
         Number of times at which questions are asked, and of waiting jobs at each.
     progress : bool
@@ -54,6 +56,7 @@ class Setting:
 
     trace: str
     policy: str
+    forecast: str = "retrained"
     seed: int = 0
     moments: int = 50
     per_moment: int = 10
@@ -89,7 +92,7 @@ def probe_cluster(setting: Setting, lucid: Path, releases: Path) -> list[Probe]:
     costs = Checkpointing(restart_s=RESTART_S)
     jobs = [replace(job, submit_s=job.submit_s / factor, checkpointing=costs) for job in trace.jobs]
     truth = MeasuredTruth(trace.duration_s, tables, KIND)
-    run = Run(setting.trace, LOAD, setting.policy, "retrained", RISK, setting.seed)
+    run = Run(setting.trace, LOAD, setting.policy, setting.forecast, RISK, setting.seed)
     forecaster = make_forecaster(run, truth, cluster, tables, releases)
     policy = policy_of(setting.policy)
     simulation = Simulation(cluster, policy, forecaster, truth, jobs, seed=setting.seed)

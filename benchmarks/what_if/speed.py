@@ -18,6 +18,9 @@ from presage.schedulers.what_if.snapshot import Snapshot, take_snapshot
 from presage.schedulers.what_if.what_if import what_if
 
 GPUS, WAITING, SAMPLES = 1_000, 1_000, 25
+# Seconds between arrivals of 2.8 GPUs for 3.9 hours in the mean: a load of 90 %, then a burst.
+BETWEEN_S, BURST_BETWEEN_S, BURST_FROM, SUBMITTED = 44.0, 1.0, 10_000, 14_000
+HORIZON_S = 86_400.0
 POLICIES = ("fifo", "backfill", "sjf", "srtf")
 
 
@@ -56,6 +59,7 @@ def _measure(policy: str) -> dict[str, float]:
         policy=policy,
         forecaster=forecaster,
         samples=SAMPLES,
+        horizon_s=HORIZON_S,
         ends=False,
     )
     return {
@@ -68,15 +72,16 @@ def _measure(policy: str) -> dict[str, float]:
 
 
 def crowded_cluster(policy: str) -> tuple[Snapshot, _Forecaster]:
-    """Return 1,000 GPUs at the moment when 1,000 jobs wait for the first time."""
+    """Return 1,000 GPUs at 90 % load for days, once 1,000 jobs wait after a burst."""
     rng = Random(0)
     cluster = Cluster(tuple(Node(f"n{i}", 8, "h100", 80 * 2**30) for i in range(GPUS // 8)))
-    jobs, duration_s, at_s = [], {}, 0.0
-    for i in range(20_000):
-        at_s += rng.expovariate(1 / 25.0)
-        jobs.append(
-            Job(f"j{i}", at_s, gpus=rng.choice((1, 1, 1, 2, 4, 8)), model=f"m{rng.randrange(50)}")
-        )
+    jobs = list[Job]()
+    duration_s: dict[str, float] = {}
+    at_s = 0.0
+    for i in range(SUBMITTED):
+        at_s += rng.expovariate(1 / (BETWEEN_S if i < BURST_FROM else BURST_BETWEEN_S))
+        gpus = rng.choice((1, 1, 1, 2, 4, 8))
+        jobs.append(Job(f"j{i}", at_s, gpus=gpus, model=f"m{rng.randrange(50)}"))
         duration_s[f"j{i}"] = 600.0 + rng.lognormvariate(9.0, 1.0)
     forecaster = _Forecaster(duration_s)
     made = policy_of(policy)
