@@ -20,7 +20,7 @@ _NORMAL = NormalDist()
 LEAST_SPREAD = 0.02  # of an interval, as standard deviation of the logarithm
 # Variances before any run time is known: common to all classes, of a class, of a job in its class.
 _COMMON, _CLASS, _NOISE = 0.5, 0.45, 0.05
-_PRIOR_COUNT = 4.0  # observations that the prior variances are worth
+_PRIOR_COUNT = 4.0  # observations that the prior variance of classes is worth
 _CANDIDATES = 32  # errors of a class from which one is drawn that agrees with its running jobs
 _TAIL = 6.0  # deviations above which the normal tail is replaced by its exponential bound
 

@@ -104,8 +104,9 @@ class Snapshot:
         Why jobs can never run on these nodes, by job id.
     elsewhere : mapping of str to str
         Where jobs run on nodes that are not part of the copy, by job id.
-    is_one_node : bool
-        Whether a job runs on devices of one node only, unless it is elastic.
+    is_live : bool
+        Whether a live cluster with node agents is copied: a job runs on devices of one node only,
+        unless it is elastic, and decisions are those of the controller's part of the policy.
     past : Past
         Jobs that have ended.
     assumptions : tuple of str
@@ -124,7 +125,7 @@ class Snapshot:
     returning: tuple[Returning, ...] = ()
     impossible: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    is_one_node: bool = False
+    is_live: bool = False
     past: Past = NO_PAST
     assumptions: tuple[str, ...] = ()
 

@@ -88,7 +88,7 @@ def what_if(
         A policy is not known, or a number is out of range.
     """
     _check(samples, horizon_s, variants)
-    branches = [_Branch(one, one.policy or policy) for one in variants]
+    branches = [_Branch(one, one.policy or policy, is_live=snapshot.is_live) for one in variants]
     snapshot, job_ids = _with_new_jobs(snapshot, jobs)
     has_kinds = any(one.kinds is not None for one in variants)
     question = _Question(
@@ -114,14 +114,19 @@ class _Branch:
         Simulated futures, each with the slowest and the fastest unknown jobs.
     """
 
-    def __init__(self, variant: Variant, policy: Policy | str) -> None:
+    def __init__(self, variant: Variant, policy: Policy | str, *, is_live: bool) -> None:
         self.variant, self.label = variant, policy_label(policy)
-        self.make_policy = policy_maker(policy)
+        self._make_policy, self._is_live = policy_maker(policy), is_live
         self.snapshot: Snapshot
         self.waits: set[str] = set()
         self.to_end: set[str] = set()
         self.impossible: Mapping[str, str] = {}
         self.pairs: list[tuple[ResumedSimulation, ResumedSimulation]] = []
+
+    def make_policy(self) -> Policy:
+        """Return a new policy, without anything that it remembers of another future."""
+        policy = self._make_policy()
+        return policy.controller_policy() if self._is_live else policy
 
     def starts_s(self, job_id: str) -> list[_Pair]:
         """Return the start of a job in each future; infinite if it does not start."""
@@ -219,7 +224,7 @@ class _Question:
         found = {one: why for one, why in snapshot.impossible.items() if one in jobs}
         for job_id, job in jobs.items():
             largest = snapshot.cluster.nodes_of(job.kinds).largest
-            if snapshot.is_one_node and not job.is_elastic and job.gpus > largest > 0:
+            if snapshot.is_live and not job.is_elastic and job.gpus > largest > 0:
                 found[job_id] = (
                     f"it needs {job.gpus} devices of one node; the largest has {largest}"
                 )

@@ -84,7 +84,7 @@ class LiveCopy:
             returning=returning,
             impossible={job_id: why for job_id, (_, why) in self.unschedulable.items()},
             elsewhere={job_id: why for job_id, (_, why) in self.elsewhere.items()},
-            is_one_node=True,
+            is_live=True,
             past=Past([self._past_job(live) for live in self.ended], self.all_since_s),
             assumptions=tuple(f"node {name} does not come back" for name in self.silent),
         )
