@@ -20,7 +20,7 @@ _NORMAL = NormalDist()
 LEAST_SPREAD = 0.02  # of an interval, as standard deviation of the logarithm
 # Variances before any run time is known: common to all classes, of a class, of a job in its class.
 _COMMON, _CLASS, _NOISE = 0.5, 0.45, 0.05
-_PRIOR_COUNT = 4.0  # observations that the prior variance of classes is worth
+_CLASS_COUNT, _NOISE_COUNT = 4.0, 1.0  # observations that the prior variances are worth
 _CANDIDATES = 32  # errors of a class from which one is drawn that agrees with its running jobs
 _TAIL = 6.0  # deviations above which the normal tail is replaced by its exponential bound
 
@@ -64,10 +64,10 @@ class ForecastErrors:
             for key, errors in by_class.items()
             for error in errors
         )
-        self._noise = _variance(_NOISE, within, self.count - len(by_class))
+        self._noise = _variance(_NOISE, _NOISE_COUNT, within, self.count - len(by_class))
         means = [mean for mean, _ in self._means.values()]
         between = sum((mean - fmean(means)) ** 2 for mean in means)
-        self._class = _variance(_CLASS, between, max(0, len(means) - 1))
+        self._class = _variance(_CLASS, _CLASS_COUNT, between, max(0, len(means) - 1))
         precision = 1 / _COMMON + len(means) / self._class
         self._common = sum(means) / self._class / precision, 1 / math.sqrt(precision)
 
@@ -110,9 +110,9 @@ class ForecastErrors:
         return of_class + deviation * _above((least - of_class) / deviation, rng)
 
 
-def _variance(prior: float, squares: float, count: int) -> float:
+def _variance(prior: float, prior_count: float, squares: float, count: int) -> float:
     """Return the variance by observed squares and the prior."""
-    return (_PRIOR_COUNT * prior + squares) / (_PRIOR_COUNT + count)
+    return (prior_count * prior + squares) / (prior_count + count)
 
 
 def _above(bound: float, rng: Random) -> float:

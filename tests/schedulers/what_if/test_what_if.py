@@ -14,7 +14,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.what_if.answer import Verdict, distribution
-from presage.schedulers.what_if.snapshot import Past, PastJob, Returning
+from presage.schedulers.what_if.snapshot import NO_PAST, Past, PastJob, Returning
 from presage.schedulers.what_if.variant import Variant
 from presage.schedulers.what_if.what_if import MAX_VARIANTS, what_if
 from tests.schedulers.clusters import cluster, job
@@ -157,20 +157,24 @@ def test_a_job_on_a_silent_node_waits_again_once_the_node_is_lost():
 
 
 def test_arrivals_of_the_past_are_repeated_and_may_start_first():
-    past = Past([PastJob(job(f"old{i}", float(i)), 10.0 + i, 5.0) for i in range(40)])
-    snapshot = paused(cluster(1), [job("a", 39.0), job("b", 39.5)], DURATIONS, at_s=40.0, past=past)
+    names = [f"old{i}" for i in range(40)]
+    past = Past([PastJob(job(one, 100.0 * i), 4_000.0, 500.0) for i, one in enumerate(names)])
+    seconds = {"a": 1_000.0, "b": 2_000.0, **dict.fromkeys(names, 500.0)}
+    jobs = [job("a", 3_900.0), job("b", 3_950.0)]
+    snapshot = paused(cluster(1), jobs, seconds, at_s=4_000.0, past=past)
+    options = dict(policy="sjf", horizon_s=20_000.0, samples=20)
 
-    known = Known({**DURATIONS, **{f"old{i}": 5.0 for i in range(40)}})
+    (alone,) = asked(replace(snapshot, past=NO_PAST), ["b"], Known(seconds), **options)
+    (behind,) = asked(snapshot, ["b"], Known(seconds), **options)
 
-    (alone,) = asked(replace(snapshot, past=Past((), math.inf)), ["b"], known, policy="sjf")
-    (behind,) = asked(snapshot, ["b"], known, policy="sjf", samples=20, horizon_s=1000.0)
-
-    assert alone.start.quantile_s(0.5) == 99.0
-    assert behind.start.quantile_s(0.1) > 200.0  # jobs of 5 s arrive each second
-    assert any("no earlier arrivals are known" in one for one in alone.basis.assumptions)
-    assert any(
-        "the last 40 seconds, in which 42 jobs were submitted" in one
-        for one in behind.basis.assumptions
+    assert alone.start.quantile_s(0.5) == 900.0
+    assert behind.start.quantile_s(0.1) > 10_000.0  # a job of 500 s arrives every 100 s
+    assert (
+        "no jobs arrive later: no arrivals of at least an hour are known" in alone.basis.assumptions
+    )
+    assert (
+        "later arrivals repeat random parts of the last 67 minutes, in which 42 jobs were submitted"
+        in behind.basis.assumptions
     )
 
 
@@ -187,7 +191,7 @@ def test_forecasts_are_corrected_by_the_jobs_that_have_ended():
     )  # fmt: skip
     forecaster = Known(medians, high=2.0)
 
-    without = asked(replace(snapshot, past=Past((), math.inf)), ["b"], forecaster, samples=99)[0]
+    without = asked(replace(snapshot, past=NO_PAST), ["b"], forecaster, samples=99)[0]
     with_past = asked(snapshot, ["b"], forecaster, samples=99)[0]
 
     assert without.start.quantile_s(0.5) == pytest.approx(98.0, rel=0.2)
