@@ -64,8 +64,13 @@ class Arrivals:
         if not self.jobs:
             return
         number, begin_s, block_s = 0, self._now_s, self._block_days * self._day_s
+        # Resampled twice: the past is a sample itself, so its mean rate is not known exactly.
+        past = [
+            self._day_s * rng.randint(self._block_days, self._days)
+            for _ in range(self._days // self._block_days)
+        ]
         while begin_s <= until_s:
-            from_s = self._now_s - self._day_s * rng.randint(self._block_days, self._days)
+            from_s = self._now_s - rng.choice(past)
             first = bisect_left(self._times_s, from_s)
             last = bisect_left(self._times_s, from_s + block_s)
             for job in self.jobs[first:last]:

@@ -44,8 +44,9 @@ class ForecastErrors:
 
     Parameters
     ----------
-    observed : iterable of (class, error)
-        Errors of jobs whose run times are known, with their equivalence classes.
+    observed : iterable of (class, error, weight)
+        Errors of jobs whose run times are known, with their equivalence classes. Weights are their
+        run times: long jobs decide when devices are free, and errors of short ones are larger.
 
     Attributes
     ----------
@@ -53,21 +54,24 @@ class ForecastErrors:
         Number of observed errors.
     """
 
-    def __init__(self, observed: Iterable[tuple[Hashable, float]]) -> None:
-        by_class: dict[Hashable, list[float]] = {}
-        for key, error in observed:
-            by_class.setdefault(key, []).append(error)
+    def __init__(self, observed: Iterable[tuple[Hashable, float, float]]) -> None:
+        by_class: dict[Hashable, list[tuple[float, float]]] = {}
+        for key, error, weight in observed:
+            by_class.setdefault(key, []).append((error, weight))
         self.count = sum(map(len, by_class.values()))
-        self._means = {key: (fmean(errors), len(errors)) for key, errors in by_class.items()}
-        within = sum(
-            (error - self._means[key][0]) ** 2
-            for key, errors in by_class.items()
-            for error in errors
-        )
-        self._noise = _variance(_NOISE, _NOISE_COUNT, within, self.count - len(by_class))
+        self._means: dict[Hashable, tuple[float, float]] = {}  # and the effective number of jobs
+        within = freedom = 0.0
+        for key, errors in by_class.items():
+            total = sum(weight for _, weight in errors)
+            mean = sum(error * weight for error, weight in errors) / total
+            count = total**2 / sum(weight**2 for _, weight in errors)
+            self._means[key] = mean, count
+            within += count * sum((error - mean) ** 2 * weight for error, weight in errors) / total
+            freedom += count - 1.0
+        self._noise = _variance(_NOISE, _NOISE_COUNT, within, freedom)
         means = [mean for mean, _ in self._means.values()]
         between = sum((mean - fmean(means)) ** 2 for mean in means)
-        self._class = _variance(_CLASS, _CLASS_COUNT, between, max(0, len(means) - 1))
+        self._class = _variance(_CLASS, _CLASS_COUNT, between, max(0.0, len(means) - 1.0))
         precision = 1 / _COMMON + len(means) / self._class
         self._common = sum(means) / self._class / precision, 1 / math.sqrt(precision)
 
@@ -110,7 +114,7 @@ class ForecastErrors:
         return of_class + deviation * _above((least - of_class) / deviation, rng)
 
 
-def _variance(prior: float, prior_count: float, squares: float, count: int) -> float:
+def _variance(prior: float, prior_count: float, squares: float, count: float) -> float:
     """Return the variance by observed squares and the prior."""
     return (prior_count * prior + squares) / (prior_count + count)
 

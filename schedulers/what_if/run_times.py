@@ -198,8 +198,8 @@ class RunTimes:
             if ran_s > 0:
                 yield job_id, ran_s
 
-    def _observed(self) -> Iterator[tuple[Hashable, float]]:
-        """Yield the class and the error of each job whose run time is known."""
+    def _observed(self) -> Iterator[tuple[Hashable, float, float]]:
+        """Yield the class, the error and the run time of each job whose run time is known."""
         for past in self._snapshot.past.jobs:
             if past.is_finished and past.ran_s and not past.job.is_elastic:
                 kinds = [past.kind] if past.kind else list(self._snapshot.cluster.kinds)
@@ -210,13 +210,14 @@ class RunTimes:
             if len(status.allocations) == job.gpus:
                 yield from self._error(job, kind, known_s)
 
-    def _error(self, job: Job, kind: str, ran_s: float) -> Iterator[tuple[Hashable, float]]:
+    def _error(self, job: Job, kind: str, ran_s: float) -> Iterator[tuple[Hashable, float, float]]:
         if kind not in self._snapshot.cluster.kinds:
             return
         prediction = self._forecasts.prediction(job, kind)
         spread = log_spread(prediction, self._high_quantile)
         if spread > 0:
-            yield job.equivalence_class, math.log(ran_s / prediction.runtime_s) / spread
+            error = math.log(ran_s / prediction.runtime_s) / spread
+            yield job.equivalence_class, error, ran_s
 
     def _least_errors(self) -> dict[Hashable, list[float]]:
         found: dict[Hashable, list[float]] = {}

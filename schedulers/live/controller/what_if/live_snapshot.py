@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
+from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.what_if.snapshot import (
     Past,
     PastJob,
@@ -46,20 +48,23 @@ class LiveCopy:
     ----------
     scheduled : Snapshot
         Jobs and nodes as the policy sees them.
+    tasks : sequence of mapping of str to Task
+        Last reported tasks of each node.
     new, ended : sequence of LiveJob
         Jobs that the policy has not seen yet, and the last ended ones.
-    node_kinds : mapping of str to sequence of (str, int)
-        Kind and memory of the devices of each node.
+    devices : mapping of str to list of [kind, memory_bytes]
+        Devices of each node.
     """
 
     scheduled: Snapshot
+    tasks: Sequence[Mapping[str, pb.Task]]
     new: Sequence[LiveJob]
     ended: Sequence[LiveJob]
     all_since_s: float
     leaving: Sequence[_Leaving]
     unschedulable: Mapping[str, tuple[LiveJob, str]]
     elsewhere: Mapping[str, tuple[LiveJob, str]]
-    node_kinds: Mapping[str, Sequence[tuple[str, int]]]
+    devices: Mapping[str, list[list[Any]]]
     silent: Sequence[str]
 
     def snapshot(self) -> Snapshot:
@@ -81,6 +86,12 @@ class LiveCopy:
             found,
             jobs=jobs,
             pending=pending,
+            estimated=frozenset(
+                job_id
+                for tasks in self.tasks
+                for job_id, task in tasks.items()
+                if task.done_estimated
+            ),
             returning=returning,
             impossible={job_id: why for job_id, (_, why) in self.unschedulable.items()},
             elsewhere={job_id: why for job_id, (_, why) in self.elsewhere.items()},
@@ -90,8 +101,8 @@ class LiveCopy:
         )
 
     def _past_job(self, live: LiveJob) -> PastJob:
-        job, kinds = live.submitted.job, self.node_kinds.get(live.node, ())
-        used = {kinds[row[0]][0] for row in live.allocations if row[0] < len(kinds)}
+        job, devices = live.submitted.job, self.devices.get(live.node, ())
+        used = {devices[row[0]][0] for row in live.allocations if row[0] < len(devices)}
         # The run time of a job that shared its device, or ran in several attempts, is not that of
         # its forecast.
         is_exclusive = all(row[1] == FULL_DEVICE_MILLI for row in live.allocations)
@@ -120,21 +131,16 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
     is_cut = len(ended) < state.job_count - (len(state.jobs) - len(state.ended))
     oldest_s = state.jobs[ended[-1]].since_s if ended else math.inf
     scheduled = take_snapshot(view.state(now_s))
-    estimated = frozenset(
-        task.job_id
-        for name in view.nodes
-        for task in core.nodes[name].tasks.values()
-        if task.done_estimated
-    )
     return LiveCopy(
-        replace(scheduled, estimated=estimated),
+        scheduled,
+        [core.nodes[name].tasks for name in view.nodes],
         view.new_jobs,
         [state.jobs[job_id] for job_id in ended],
         oldest_s if is_cut else 0.0,
         list({one.live.job_id: one for one in _leaving_jobs(core, view, silent, now_s)}.values()),
         {one: (state.jobs[one], why) for one, why in view.unschedulable.items()},
         dict(_jobs_elsewhere(core, view, silent)),
-        {name: node.kinds for name, node in state.nodes.items()},
+        {name: node.devices for name, node in state.nodes.items()},
         silent,
     )
 
@@ -143,10 +149,10 @@ def _leaving_jobs(
     core: Core, view: SchedulingView, silent: Sequence[str], now_s: float
 ) -> Iterator[_Leaving]:
     """Yield jobs that leave their node, have no free devices there, or are on a silent node."""
+    scheduled = view.ledger.jobs
     for name, jobs in core.state.at_node.items():
-        lost_s = max(now_s, core.nodes[name].reported_s + core.loss_timeout_s(name))
-        for live in jobs.values():
-            if live.cancel or live.job_id in view.ledger.jobs or live.stage in ENDED:
+        for job_id, live in jobs.items():
+            if job_id in scheduled or live.cancel or live.stage in ENDED:
                 continue
             task = core.nodes[name].tasks.get(live.job_id)
             done = task.saved if task is not None else live.saved
@@ -155,6 +161,7 @@ def _leaving_jobs(
                 waited_s=live.waited_s,
             )  # fmt: skip
             if name in silent:
+                lost_s = max(now_s, core.nodes[name].reported_s + core.loss_timeout_s(name))
                 yield _Leaving(live, status, lost_s, done, f"node {name} is silent")
             elif live.stage is Stage.LEAVING:
                 yield _Leaving(live, status, now_s, done, f"it leaves node {name}")

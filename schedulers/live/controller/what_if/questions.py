@@ -80,11 +80,7 @@ class Questions:
         found = await asyncio.to_thread(_answers, request, copied, policy, make_forecaster)
         response = _response(request, *found, time_unix_s)
         now = await self._copy()
-        if (
-            now is None
-            or now.node_kinds.keys() != copied.node_kinds.keys()
-            or (now.scheduled.cluster != copied.scheduled.cluster)
-        ):
+        if now is None or now.devices != copied.devices:
             response.assumptions.append(
                 "the nodes are those at the time of the question; they have changed since"
             )
