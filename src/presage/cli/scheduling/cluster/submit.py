@@ -12,6 +12,7 @@ from presage.cli.command import command
 from presage.cli.options.job import ModelOptions
 from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.cli.scheduling.cluster.submit_options import (
+    DryRun,
     ForecastOptions,
     ProcessOptions,
     ResourceOptions,
@@ -48,12 +49,7 @@ def submit(
         str | None,
         typer.Option(metavar="NAME", show_default="a new name", help="Name of the job."),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Print when the job would start and end, and do not submit it."
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     forecast: ForecastOptions,
     model_options: ModelOptions,
     resources: ResourceOptions,
@@ -93,16 +89,12 @@ def submit(
 def _predict(client: ClusterClient, job: pb.Job) -> None:
     """Print when a job would start and end."""
     from presage.cli.options.common import seconds_of
-    from presage.cli.scheduling.cluster.when.when import WITHIN
-    from presage.cli.scheduling.cluster.when.when_tables import basis_lines, when_table
+    from presage.cli.scheduling.cluster.when.options import WITHIN
+    from presage.cli.scheduling.cluster.when.when_tables import print_answers
     from presage.schedulers.v1 import cluster_pb2 as pb
-    from presage.system.text.terminal import print_table
 
     within_s = [seconds_of(one, "--within") for one in WITHIN]
-    found = client.what_if(pb.WhatIfRequest(new_job=job, within_s=within_s))
-    print_table(when_table(found, WITHIN))
-    for line in basis_lines(found):
-        say(line)
+    print_answers(client.what_if(pb.WhatIfRequest(new_job=job, within_s=within_s)), WITHIN)
 
 
 def _send(client: ClusterClient, job: pb.Job) -> None:

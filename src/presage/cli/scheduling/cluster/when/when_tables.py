@@ -6,11 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.text.terminal import Name, Table
+from presage.system.text.terminal import Name, Table, print_table, say
 from presage.system.text.units import counted
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 _AS_REQUESTED = "as requested"
+
+
+def print_answers(found: pb.WhatIfResponse, within: Sequence[str]) -> None:
+    """Print the table and the sentences."""
+    if not found.answers:
+        say("no job waits")
+        return
+    print_table(when_table(found, within))
+    for line in basis_lines(found):
+        say(line)
 
 
 def when_table(found: pb.WhatIfResponse, within: Sequence[str]) -> Table:
@@ -24,18 +34,22 @@ def when_table(found: pb.WhatIfResponse, within: Sequence[str]) -> Table:
     for column in ("end", "80 %"):
         table.add_column(column)
     for row in found.answers:
-        is_predicted = row.verdict == "predicted"
-        chances = [f"{one:.0%}" for one in row.start_probabilities if is_predicted]
-        table.add_row(
-            Name(row.job_id),
-            *((variant_text(row.variant),) if has_variants else ()),
-            time_text(row.start.median_s) if row.HasField("start") else row.verdict,
-            interval_text(row.start) if is_predicted else "",
-            *(chances or [""] * len(within)),
-            time_text(row.end.median_s) if row.HasField("end") else "",
-            interval_text(row.end) if row.HasField("end") else "",
-        )
+        variant = (variant_text(row.variant),) if has_variants else ()
+        table.add_row(Name(row.job_id), *variant, *_cells(row, len(within)))
     return table
+
+
+def _cells(row: pb.WhatIfAnswer, count: int) -> list[str]:
+    """Return the start, its interval, ``count`` probabilities, the end and its interval."""
+    is_predicted = row.verdict == "predicted"
+    chances = [f"{one:.0%}" for one in row.start_probabilities if is_predicted]
+    return [
+        time_text(row.start.median_s) if row.HasField("start") else row.verdict,
+        interval_text(row.start) if is_predicted else "",
+        *(chances or [""] * count),
+        time_text(row.end.median_s) if row.HasField("end") else "",
+        interval_text(row.end) if row.HasField("end") else "",
+    ]
 
 
 def basis_lines(found: pb.WhatIfResponse) -> Iterator[str]:
