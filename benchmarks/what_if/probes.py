@@ -71,7 +71,7 @@ class Probe:
     """Waiting job, and what was predicted of it; times in seconds from the question."""
 
     job_id: str
-    asked_s: float
+    requested_s: float
     verdict: str
     low_s: float = 0.0
     median_s: float = 0.0
@@ -149,5 +149,5 @@ def _probe(answer: Answer, now_s: float) -> Probe:
 
 def _with_start(probe: Probe, starts_s: Sequence[float]) -> Probe:
     """Return a probe with its true next start."""
-    following = min(at_s for at_s in starts_s if at_s >= probe.asked_s)
-    return replace(probe, started_s=following - probe.asked_s)
+    following = min(at_s for at_s in starts_s if at_s >= probe.requested_s)
+    return replace(probe, started_s=following - probe.requested_s)
