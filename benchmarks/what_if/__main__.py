@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
+from typing import Any
 
 from benchmarks.forecast_worth.runs import TRACES
 from benchmarks.what_if.page import page
@@ -20,7 +21,7 @@ from benchmarks.what_if.speed import measure_speed
 
 PAGE = Path("docs/benchmarks/what_if.md")
 POLICIES = ("fifo", "backfill", "sjf", "srtf")
-ABLATIONS: tuple[dict[str, bool], ...] = (
+ABLATIONS: tuple[dict[str, Any], ...] = (
     {}, {"progress": False}, {"learns": False}, {"arrivals": False}
 )  # fmt: skip
 
