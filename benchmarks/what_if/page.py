@@ -62,6 +62,12 @@ def page(
         last=LAST,
     ).rstrip()  # fmt: skip
     yield COVERAGE
+    traces = {setting.trace for setting in found}
+    samples = sorted({setting.samples for setting in found})
+    of_samples = " or ".join(map(str, samples))
+    measured = f"{len(traces)} of {len(TRACES)}"
+    yield f"Each answer has {of_samples} futures. Traces measured so far: {measured}."
+    yield ""
     yield from coverage_table(found)
     yield READING + COST
     yield "| policy | waiting | running | futures | CPU s |"
