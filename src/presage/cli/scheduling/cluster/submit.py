@@ -79,11 +79,7 @@ def submit(
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is not valid UTF-8") from None
     with connection.connected() as client:
-        if dry_run:
-            _predict(client, job)
-            return
-        _send(client, job)
-    say(job.job_id)
+        (_predict if dry_run else _send)(client, job)
 
 
 def _predict(client: ClusterClient, job: pb.Job) -> None:
@@ -98,14 +94,16 @@ def _predict(client: ClusterClient, job: pb.Job) -> None:
 
 
 def _send(client: ClusterClient, job: pb.Job) -> None:
-    """Submit a job; the same job may be submitted twice."""
+    """Submit a job and print its name; the same job may be submitted twice."""
     from presage.cli.scheduling.cluster.tables import phase_of
     from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 
     if not client.submit([job]):
+        say(job.job_id)
         return
     (before,) = client.list([job.job_id]).jobs
     already = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
     if before.phase in TERMINAL_PHASES:
         raise InvalidJobError(f"{already}: no new job was started; give another --name")
     say(f"{already}: no new job was started", err=True)
+    say(job.job_id)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from presage.cli.command import command
 from presage.cli.options.common import Json, seconds_of
 from presage.cli.scheduling.cluster.options import ConnectionOptions, WaitingJobs
 from presage.cli.scheduling.cluster.when.options import WITHIN, FutureOptions, VariantOptions
+
+if TYPE_CHECKING:
+    from presage.schedulers.v1 import cluster_pb2 as pb
 
 
 @command(
@@ -34,19 +40,26 @@ def when(
     """
     from presage.cli.output.json_output import message_content, print_json
     from presage.cli.scheduling.cluster.when.when_tables import print_answers
-    from presage.schedulers.v1 import cluster_pb2 as pb
 
     within = futures.within or WITHIN
-    request = pb.WhatIfRequest(
-        job_ids=jobs or (),
-        variants=list(variants.messages()),
-        samples=futures.samples,
-        horizon_s=futures.horizon_days * 86_400,
-        within_s=[seconds_of(one, "--within") for one in within],
-    )
+    request = _request(jobs or (), within, variants, futures)
     with connection.connected() as client:
         found = client.what_if(request)
     if as_json:
         print_json(message_content(found))
     else:
         print_answers(found, within)
+
+
+def _request(
+    jobs: Sequence[str], within: Sequence[str], variants: VariantOptions, futures: FutureOptions
+) -> pb.WhatIfRequest:
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    return pb.WhatIfRequest(
+        job_ids=jobs,
+        variants=list(variants.messages()),
+        samples=futures.samples,
+        horizon_s=futures.horizon_days * 86_400,
+        within_s=[seconds_of(one, "--within") for one in within],
+    )
