@@ -79,7 +79,7 @@ class Run:
 
 def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     """Return the metrics of a simulated schedule."""
-    world = _measured(lucid)
+    world = measured_tables(lucid)
     _, _, nodes = TRACES[run.trace]
     cluster = Cluster(
         tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, 24 * 2**30) for i in range(nodes))
@@ -94,16 +94,16 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         for job in trace.jobs
     ]
     ground_truth = MeasuredTruth(trace.duration_s, world, KIND)
-    done = Simulation(
-        cluster, policy_of(run.policy), _forecaster(run, ground_truth, cluster, world, releases),
-        ground_truth, jobs, seed=run.seed,
-    )  # fmt: skip
+    forecaster = make_forecaster(run, ground_truth, cluster, world, releases)
+    policy = policy_of(run.policy)
+    done = Simulation(cluster, policy, forecaster, ground_truth, jobs, seed=run.seed)
     done.run()
     return asdict(compute_metrics(done))
 
 
 @lru_cache
-def _measured(lucid: Path) -> Measurements:
+def measured_tables(lucid: Path) -> Measurements:
+    """Return the tables of a folder, which is read once."""
     return read_measurements(lucid)
 
 
@@ -139,9 +139,10 @@ def _predictor(release: Path) -> Predictor:
     return Predictor(load_release(release))
 
 
-def _forecaster(
+def make_forecaster(
     run: Run, ground_truth: MeasuredTruth, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
+    """Return the forecaster of a run."""
     if run.forecast == "none":
         return NoForecasts()
     if run.forecast == "table":

@@ -204,6 +204,10 @@ class State:
         """Return the seconds of work since a job's last checkpoint; infinite if unknown."""
         return self._progress.unsaved_s(job_id, self.now_s)
 
+    def copy_progress(self) -> Progress:
+        """Return a copy of the reported progress of all jobs."""
+        return self._progress.copy()
+
     def usage_milli(self, job_id: str) -> float:
         """Return the recent mean compute use of a job's members, in thousandths of a device.
 

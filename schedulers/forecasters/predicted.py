@@ -103,6 +103,11 @@ class Predicted:
         self._devices: dict[str, Device | None] = {}
         self._solo: dict[tuple[object, str], JobForecast | None] = {}
 
+    @property
+    def high_quantile(self) -> float:
+        """Probability with which a run time is at most its upper bound, as calibrated."""
+        return 0.5 + self._coverage / 2
+
     def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Return the prediction of each job on a kind of device; None if unavailable."""
         new: dict[tuple[object, str], Placement] = {}

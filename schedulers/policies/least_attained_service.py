@@ -25,6 +25,8 @@ class LeastAttainedService(Policy):
     ----------
     threshold_s : float
         Attained service, in device-seconds, from which a job belongs to the second queue.
+    skips_unfit : bool
+        Whether jobs behind one that does not fit may start, as in Tiresias; else it blocks them.
 
     References
     ----------
@@ -34,10 +36,10 @@ class LeastAttainedService(Policy):
 
     needs = PolicyNeeds(preempts=True)
 
-    def __init__(self, threshold_s: float = THRESHOLD_S) -> None:
+    def __init__(self, threshold_s: float = THRESHOLD_S, skips_unfit: bool = False) -> None:
         if not threshold_s > 0:
             raise ConfigError(f"las: threshold_s={threshold_s}, must be > 0")
-        self._threshold_s = threshold_s
+        self._threshold_s, self._skips_unfit = threshold_s, skips_unfit
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """Return priority, then queue, then arrival."""
@@ -51,7 +53,7 @@ class LeastAttainedService(Policy):
 
         if not len(state.pending):
             return []
-        actions = start_by_rank(state, rank)
+        actions = start_by_rank(state, rank, skips_unfit=self._skips_unfit)
         running = {job_id: len(status.allocations) for job_id, status in state.running.items()}
         for action in actions:  # devices of each job that runs from now on
             running.pop(action.job_id, None)

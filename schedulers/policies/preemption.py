@@ -13,19 +13,26 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
+from presage.schedulers.policies.priority_guard import PriorityGuard
 
 Rank = Callable[[Job, JobStatus], Key]
 
 
-def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
-    """Return starts on exclusive devices in order of rank, until a job does not fit.
+def start_by_rank(state: State, rank: Rank, *, skips_unfit: bool = False) -> list[Preempt | Start]:
+    """Return starts on exclusive devices in order of rank.
 
     ``rank`` orders running and pending jobs, smallest first; the rank of a pending job is its class
     and its key, as in the queue. A job that does not fit may take the devices of running jobs that
     rank behind it, the last one first. Only jobs whose devices it gets are preempted; they wait in
     the queue in order of their rank.
+
+    Parameters
+    ----------
+    skips_unfit : bool
+        Whether the jobs behind one that cannot start are considered as well; else it blocks them.
     """
     actions: list[Preempt | Start] = []
+    guard = PriorityGuard(state)
     worst: list[tuple[Key, str]] | None = None  # running jobs behind the first that does not fit
     evicted: list[tuple[Key, str]] = []  # heap of preempted jobs
     idle, pending = state.idle(), iter(state.pending)
@@ -43,11 +50,18 @@ def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
                 worst = sorted(_behind(own_rank, state, rank), reverse=True)
             allocations, victims = _in_place_of(worst, own_rank, job, state, idle)
             if allocations is None:
-                break
+                is_last = not idle.count and (not worst or worst[0][0] <= own_rank)
+                if is_last or not skips_unfit:
+                    break
+                guard.add(job)
+                continue
             actions += [Preempt(victim) for _, victim in victims]
             worst = [ranked for ranked in worst if ranked not in victims]
             for ranked in victims:
                 heapq.heappush(evicted, ranked)
+        elif guard.blocks(job, allocations):
+            idle.give([allocation.device for allocation in allocations])
+            continue
         actions.append(Start(job.job_id, allocations))
     return actions
 

@@ -19,9 +19,17 @@ class ShortestRemainingFirst(Policy):
 
     The remaining time is the predicted run time minus the time that the job has run. A job that has
     run longer than predicted ranks first, so that it keeps its devices if the forecast was too low.
+
+    Parameters
+    ----------
+    skips_unfit : bool
+        Whether jobs behind one that does not fit may start; else it blocks them.
     """
 
     needs = PolicyNeeds(preempts=True)
+
+    def __init__(self, skips_unfit: bool = False) -> None:
+        self._skips_unfit = skips_unfit
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """Return priority, then predicted remaining time."""
@@ -33,7 +41,7 @@ class ShortestRemainingFirst(Policy):
         def rank(job: Job, status: JobStatus) -> Key:
             return self._rank(job, status, forecasts, state.now_s)
 
-        return start_by_rank(state, rank)
+        return start_by_rank(state, rank, skips_unfit=self._skips_unfit)
 
     def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts, now_s: float) -> Key:
         """Return the class, then the key."""

@@ -219,7 +219,7 @@ class Simulation(Backend):
 
         ``run`` does the same with the decisions of the policy.
         """
-        arrivals, faults = deque(self._jobs), deque(self._faults)
+        arrivals, faults = self._arrival_queue(), deque(self._faults)
         idle_wakes = reported = 0
         while True:
             self._drop_outdated_ends()
@@ -249,6 +249,10 @@ class Simulation(Backend):
             if len(self.results) >= reported + _PROGRESS_EVERY:
                 reported = len(self.results)
                 progress(reported)
+
+    def _arrival_queue(self) -> deque[Job]:
+        """Return the jobs to submit, by submission time."""
+        return deque(self._jobs)
 
     def _apply_events(self, arrivals: deque[Job], faults: deque[FaultEvent]) -> bool:
         """Apply the events of this moment and return whether an external event occurred.

@@ -395,6 +395,89 @@ class Explanation(_message.Message):
     history: _containers.RepeatedCompositeFieldContainer[Event]
     def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., summary: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., history: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
+class WhatIfVariant(_message.Message):
+    __slots__ = ("gpus", "kinds", "compute_milli", "policy")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    gpus: int
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    compute_milli: int
+    policy: str
+    def __init__(self, gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., compute_milli: _Optional[int] = ..., policy: _Optional[str] = ...) -> None: ...
+
+class WhatIfRequest(_message.Message):
+    __slots__ = ("job_ids", "new_job", "variants", "samples", "horizon_s", "within_s", "seed")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    NEW_JOB_FIELD_NUMBER: _ClassVar[int]
+    VARIANTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    HORIZON_S_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    new_job: Job
+    variants: _containers.RepeatedCompositeFieldContainer[WhatIfVariant]
+    samples: int
+    horizon_s: float
+    within_s: _containers.RepeatedScalarFieldContainer[float]
+    seed: int
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., new_job: _Optional[_Union[Job, _Mapping]] = ..., variants: _Optional[_Iterable[_Union[WhatIfVariant, _Mapping]]] = ..., samples: _Optional[int] = ..., horizon_s: _Optional[float] = ..., within_s: _Optional[_Iterable[float]] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class TimeQuantiles(_message.Message):
+    __slots__ = ("low_s", "median_s", "high_s")
+    LOW_S_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_S_FIELD_NUMBER: _ClassVar[int]
+    HIGH_S_FIELD_NUMBER: _ClassVar[int]
+    low_s: float
+    median_s: float
+    high_s: float
+    def __init__(self, low_s: _Optional[float] = ..., median_s: _Optional[float] = ..., high_s: _Optional[float] = ...) -> None: ...
+
+class WhatIfAnswer(_message.Message):
+    __slots__ = ("job_id", "variant", "verdict", "start", "end", "start_probabilities", "reason", "policy")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    START_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    variant: WhatIfVariant
+    verdict: str
+    start: TimeQuantiles
+    end: TimeQuantiles
+    start_probabilities: _containers.RepeatedScalarFieldContainer[float]
+    reason: str
+    policy: str
+    def __init__(self, job_id: _Optional[str] = ..., variant: _Optional[_Union[WhatIfVariant, _Mapping]] = ..., verdict: _Optional[str] = ..., start: _Optional[_Union[TimeQuantiles, _Mapping]] = ..., end: _Optional[_Union[TimeQuantiles, _Mapping]] = ..., start_probabilities: _Optional[_Iterable[float]] = ..., reason: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
+
+class WhatIfResponse(_message.Message):
+    __slots__ = ("answers", "time_unix_s", "samples", "horizon_s", "run_times", "assumptions")
+    class RunTimesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    TIME_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    HORIZON_S_FIELD_NUMBER: _ClassVar[int]
+    RUN_TIMES_FIELD_NUMBER: _ClassVar[int]
+    ASSUMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[WhatIfAnswer]
+    time_unix_s: float
+    samples: int
+    horizon_s: float
+    run_times: _containers.ScalarMap[str, int]
+    assumptions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, answers: _Optional[_Iterable[_Union[WhatIfAnswer, _Mapping]]] = ..., time_unix_s: _Optional[float] = ..., samples: _Optional[int] = ..., horizon_s: _Optional[float] = ..., run_times: _Optional[_Mapping[str, int]] = ..., assumptions: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class LogsRequest(_message.Message):
     __slots__ = ("job_id", "offset", "follow")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

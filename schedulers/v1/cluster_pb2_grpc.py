@@ -70,6 +70,11 @@ class ClusterServiceStub:
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.Explanation.FromString,
                 _registered_method=True)
+        self.WhatIf = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/WhatIf',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfResponse.FromString,
+                _registered_method=True)
         self.Logs = channel.unary_stream(
                 '/presage.cluster.v1.ClusterService/Logs',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogsRequest.SerializeToString,
@@ -134,6 +139,14 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhatIf(self, request, context):
+        """Predicts when jobs start and end, by simulations of the cluster from now on. Changes nothing.
+        Simulates for at most 20 s, and then answers by the futures that are complete.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Logs(self, request, context):
         """Streams the standard output and error of a job, from the node where it ran last.
         """
@@ -178,6 +191,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.ExplainRequest.FromString,
                     response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.Explanation.SerializeToString,
+            ),
+            'WhatIf': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhatIf,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfResponse.SerializeToString,
             ),
             'Logs': grpc.unary_stream_rpc_method_handler(
                     servicer.Logs,
@@ -375,6 +393,33 @@ class ClusterService:
             '/presage.cluster.v1.ClusterService/Explain',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.Explanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhatIf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/WhatIf',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.WhatIfResponse.FromString,
             options,
             channel_credentials,
             insecure,

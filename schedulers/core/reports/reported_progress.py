@@ -65,6 +65,14 @@ class Progress:
         self._reports.pop(job_id, None)
         self._known_per_s.pop(job_id, None)
 
+    def copy(self) -> Progress:
+        """Return a copy, which later reports do not change."""
+        copied = Progress()
+        copied._reports = self._reports.copy()
+        copied._known_per_s = self._known_per_s.copy()
+        copied._paces = {job_id: dict(paces) for job_id, paces in self._paces.items()}
+        return copied
+
     def pace_s(self, job_id: str) -> float:
         """Return the run time of the whole job at its present speed; 0 if stopped or unknown."""
         _, _, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)

@@ -49,6 +49,7 @@ _ERRORS = {
     grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
 }
+WHAT_IF_TIMEOUT_S = 60.0
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -65,7 +66,8 @@ class ClusterClient:
     NotYetError
         From ``logs``: the job has not run yet.
     OverloadedError
-        From ``submit``: a quota of the token is reached, or the controller has too many jobs.
+        From ``submit``: a quota of the token is reached, or the controller has too many jobs. From
+        ``what_if``: too many questions wait.
     ServiceError
         From all methods: the controller is not reachable, cannot serve the request now, or did not
         respond in time.
@@ -135,6 +137,11 @@ class ClusterClient:
         found: pb.Explanation = self._call("Explain", pb.ExplainRequest(job_id=job_id))
         return found
 
+    def what_if(self, request: pb.WhatIfRequest) -> pb.WhatIfResponse:
+        """Predict when jobs start and end; it takes up to half a minute, longer if others ask."""
+        found: pb.WhatIfResponse = self._call("WhatIf", request, timeout_s=WHAT_IF_TIMEOUT_S)
+        return found
+
     def watch(self, job_ids: Sequence[str] = (), *, after: int = -1) -> Iterator[pb.Event]:
         """Yield events, for as long as the iterator is used."""
         return self._stream("Watch", pb.WatchRequest(after_entry=after, job_ids=job_ids))
@@ -154,9 +161,11 @@ class ClusterClient:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, request: Any, *, timeout_s: float = 0.0) -> Any:
+        timeout_s = timeout_s or self._timeout_s
+
         def call(metadata: Metadata) -> Any:
-            return getattr(self._stub, method)(request, timeout=self._timeout_s, metadata=metadata)
+            return getattr(self._stub, method)(request, timeout=timeout_s, metadata=metadata)
 
         token = self._token()
         try:
@@ -168,7 +177,7 @@ class ClusterClient:
             token = self._token()
             return call(Credentials(token).metadata)
         except grpc.RpcError as error:
-            raise self._error(error, token) from error
+            raise self._error(error, token, timeout_s) from error
 
     def _stream(self, method: str, request: Any) -> Iterator[Any]:
         stream, token = getattr(self._stub, method), self._token()
@@ -199,7 +208,7 @@ class ClusterClient:
         self._find_token = local_token_finder(self._target)
         return self._token() != token
 
-    def _error(self, error: Any, token: str) -> Exception:
+    def _error(self, error: Any, token: str, timeout_s: float = 0.0) -> Exception:
         code, details = error.code(), error.details()
         is_known = token or (self._credentials.certificate and code is not _REJECTED[0])
         if code in _REJECTED and not is_known:
@@ -227,7 +236,5 @@ class ClusterClient:
                 "controller's address by --controller or PRESAGE_CLUSTER"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return ServiceError(
-                f"{self._target} did not respond within {self._timeout_s:g} s; try again"
-            )
+            return ServiceError(f"{self._target} did not respond within {timeout_s:g} s; try again")
         return ServiceError(f"{self._target} failed with {code.name}: {details}")

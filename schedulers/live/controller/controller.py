@@ -89,6 +89,7 @@ class Controller:
         metrics: ClusterMetrics | None = None,
     ) -> None:
         self.journal, self.sharing, self._metrics = journal, sharing, metrics
+        self.make_forecaster = forecaster
         self._snapshot_records = snapshot_records
         self._owned_s = -math.inf  # last time that the journal was this process's
         rows, seq = journal.load()

@@ -478,6 +478,11 @@ class Core:
             self._view.enter_new_jobs()
         return self._view
 
+    @property
+    def current_view(self) -> SchedulingView | None:
+        """View of the last decision; None if it has to be rebuilt."""
+        return self._view
+
     def unavailable_reason(self, name: str, now_s: float) -> str:
         """Return why a node gets no jobs; "" if it does."""
         node, reported = self.state.nodes[name], self.nodes[name]

@@ -139,6 +139,11 @@ class SchedulingView:
         """Return the number in the cluster of a node's device."""
         return self._devices[node][device]
 
+    @property
+    def new_jobs(self) -> list[LiveJob]:
+        """Waiting jobs that are not in the ledger yet."""
+        return list(self._new.values())
+
     def suited_job(self, live: LiveJob) -> Job:
         """Return a job without the kinds of devices that are too small for it."""
         return self.ledger.jobs.get(live.job_id) or self._without_small_kinds(live)

@@ -74,6 +74,20 @@ def prediction_for(row: pb.JobStatus, kind: str) -> pb.Prediction | None:
     return None
 
 
+def start_text(answer: pb.WhatIfAnswer | None) -> str:
+    """Return when a waiting job starts, with an 80 % interval; "" without a prediction."""
+    if answer is None or answer.verdict == "started":
+        return ""
+    if not answer.HasField("start"):
+        return f"start {answer.verdict}"
+    start = answer.start
+    if math.isinf(start.median_s):
+        return "starts after more than a week"
+    last = "later" if math.isinf(start.high_s) else format_duration(start.high_s)
+    between = f"{format_duration(start.low_s)} to {last}"
+    return f"starts in {format_duration(start.median_s)} (80 %: {between})"
+
+
 def forecast_quality(prediction: pb.Prediction) -> str:
     """Return whether a forecast exists and is in the domain of the training data."""
     if not prediction.is_predicted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from presage.errors import ForbiddenError, InvalidJobError, UnknownJobError
@@ -18,6 +18,8 @@ EXPLANATION_MAX_AGE_S = 4.0  # the reason why a pending job waits rarely changes
 FAILED_S = 3_600.0  # failed jobs need attention for so long
 MAX_LISTED = 5_000  # jobs that are fetched; the others are only counted
 MAX_JOBS = 256  # in each cache of single jobs
+STARTS_MAX_AGE_S = 30.0  # predicted starts of waiting jobs take seconds of the controller
+STARTS_SAMPLES, STARTS_HORIZON_S = 25, 7 * 86_400.0
 _LOG_THREADS = 4
 
 
@@ -40,6 +42,9 @@ class Poller:
         self._jobs = BoundedCache(self._make_cached_job(MAX_AGE_S), MAX_JOBS)
         self._explanations = BoundedCache(self._make_cached_job(EXPLANATION_MAX_AGE_S), MAX_JOBS)
         self._tails = BoundedCache(self._tail, MAX_JOBS)
+        self._starts = CachedValue(self._predict_starts, STARTS_MAX_AGE_S)
+        self._predicting = ThreadPoolExecutor(1, "starts")
+        self._prediction: Future[object] | None = None
 
     def cluster(self) -> Snapshot[pb.ListResponse]:
         """Return the nodes, and the jobs that have not ended or failed recently."""
@@ -69,6 +74,12 @@ class Poller:
                 found[job_id] = snapshot.value
         return found
 
+    def starts(self) -> dict[str, pb.WhatIfAnswer]:
+        """Return the last predicted starts of waiting jobs; a thread predicts them again."""
+        if self._prediction is None or self._prediction.done():
+            self._prediction = self._predicting.submit(self._starts.read)
+        return self._starts.last().value or {}
+
     def log(self, row: pb.JobStatus) -> Snapshot[str]:
         """Return the end of the log of a job's last attempt."""
         return self._tails.get((row.job.job_id, row.submitted_unix_s, row.attempt)).read()
@@ -85,9 +96,14 @@ class Poller:
         self._recent.stop()
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._predicting.shutdown(wait=False, cancel_futures=True)
 
     def _make_cached_job(self, max_age_s: float) -> Callable[[str], CachedValue[pb.Explanation]]:
         return lambda job_id: CachedValue(lambda: self._explain(job_id), max_age_s)
+
+    def _predict_starts(self) -> dict[str, pb.WhatIfAnswer]:
+        request = pb.WhatIfRequest(samples=STARTS_SAMPLES, horizon_s=STARTS_HORIZON_S)
+        return {answer.job_id: answer for answer in self._client.what_if(request).answers}
 
     def _explain(self, job_id: str) -> pb.Explanation:
         try:

@@ -18,7 +18,7 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.policy_registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES, policy_of
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
@@ -233,6 +233,32 @@ def test_least_attained_service_serves_young_jobs_first_without_forecasts():
         ("young", 1050.0),
         ("old", 5050.0),
     ]
+
+
+@pytest.mark.parametrize("name", ["srtf", "las"])
+def test_a_job_that_does_not_fit_blocks_the_jobs_behind_it_unless_it_is_skipped(name):
+    jobs = [job("runs", 0, gpus=3), job("wide", 1, gpus=2), job("small", 2)]
+    lengths = {"runs": 10.0, "wide": 20.0, "small": 30.0}
+
+    strict = simulated(cluster(4), policy_of(name), jobs, lengths)
+    skipping = simulated(cluster(4), policy_of(f"{name}:skips_unfit=true"), jobs, lengths)
+
+    assert starts_of(strict) == {"runs": 0, "wide": 10, "small": 10}
+    assert starts_of(skipping) == {"runs": 0, "wide": 10, "small": 2}
+
+
+@pytest.mark.parametrize("name", ["srtf", "las"])
+def test_no_best_effort_job_is_started_in_place_of_a_skipped_latency_sensitive_gang(name):
+    jobs = [
+        job("a", 0, gpus=2), job("b", 0, gpus=2),  # one device of each node is left
+        job("urgent", 1, gpus=2, latency_sensitive=True), job("small", 2),
+    ]  # fmt: skip
+    lengths = dict.fromkeys(("a", "b", "urgent", "small"), 10.0)
+
+    done = simulated(cluster(3, 3), policy_of(f"{name}:skips_unfit=true"), jobs, lengths)
+
+    assert starts_of(done)["urgent"] == 1  # it preempts
+    assert {one.phase for one in done.results} == {Phase.FINISHED}
 
 
 def test_forecasts_request_a_batch_once_and_replace_invalid_numbers():

@@ -31,6 +31,7 @@ from presage.schedulers.live.controller.status_messages import (
     node_status,
     redact_status,
 )
+from presage.schedulers.live.controller.what_if.questions import Questions
 from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -50,6 +51,7 @@ class ClusterService:
     def __init__(self, controller: Controller, calls: Calls, logs: Logs, policy: str) -> None:
         self._controller, self._calls, self._logs = controller, calls, logs
         self._policy = policy
+        self._questions = Questions(controller, policy)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of all methods, for a gRPC server."""
@@ -65,6 +67,7 @@ class ClusterService:
                 "Drain": unary("Drain", "admin", self.drain),
                 "Outages": unary("Outages", "view", self.outages),
                 "Explain": unary("Explain", "view", self.explain),
+                "WhatIf": unary("WhatIf", "view", self.what_if),
                 "Logs": stream("Logs", "view", self.logs),
             },
         )
@@ -196,6 +199,14 @@ class ClusterService:
         history = (self._event(entry, call) for entry in entries if self._sees(entry, call))
         found.history.extend(history)
         return found.SerializeToString()
+
+    async def what_if(self, content: bytes, call: Call) -> bytes:
+        """Predict when jobs start and end."""
+        request = parse_request(pb.WhatIfRequest, content)
+        if request.HasField("new_job"):
+            request.new_job.user = call.caller.name
+            _check_size(request.new_job)
+        return (await self._questions.answer(request, call.caller)).SerializeToString()
 
     async def logs(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
         """Stream the output of a job."""

@@ -159,6 +159,22 @@ def test_explain_shows_the_reason_and_history_of_a_waiting_job(ask, here):
     assert node["devices"][0]["free_compute_milli"] == 0
     assert [event["type"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
 
+    found = json.loads(here("when", "first", "second", "--json", "--samples", "3"))
+    verdicts = {row["job_id"]: (row["verdict"], row["reason"]) for row in found["answers"]}
+    unknown = "its run time is unknown: it has no forecast"
+    assert verdicts["first"] == ("started", unknown)
+    assert verdicts["second"] == (
+        "unknown",
+        "it depends on 2 jobs whose run times cannot be predicted: first, second",
+    )
+    assert found["run_times"] == {"none: it has no forecast": 2}
+    assert "second  unknown" in here("when")
+    assert "1 device" in here("when", "second", "--gpus", "1", "--policy", "fifo")
+    dry = here("submit", "--dry-run", "--name", "third", "--gpus", "2", "--", "sleep", "60")
+    assert "third  impossible" in dry
+    assert "it needs 2 devices of one node; the largest has 1" in dry
+    assert "third" not in here("ps")
+
     here("cancel", "first", "second")
     ask.until_phase(pb.CANCELLED, "first", "second")
 
@@ -312,6 +328,8 @@ def test_watch_prints_events_as_they_happen(ask, here):
         (("ps", "missing"), "there is no job 'missing'"),
         (("ps", "--nodes", "job"), "--nodes and names of jobs exclude each other"),
         (("explain", "missing"), "there is no job 'missing'"),
+        (("when", "missing"), "there is no job 'missing'"),
+        (("when", "--policy", "os:system"), "policy 'os:system' is not registered"),
         (("logs", "missing"), "there is no job 'missing'"),
         (("drain", "nowhere"), "there is no node 'nowhere'"),
         (("drain", "n0", "--evict", "--undo"), "exclude each other"),

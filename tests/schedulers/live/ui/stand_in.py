@@ -43,6 +43,16 @@ class StandIn(pb_grpc.ClusterServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, f"no job {request.job_id!r} is known")
         return explanation(row)
 
+    def WhatIf(self, request, context):
+        start = pb.TimeQuantiles(low_s=60, median_s=120, high_s=240)
+        waiting = [row.job.job_id for row in self.found.jobs if row.phase == pb.WAITING]
+        return pb.WhatIfResponse(
+            answers=[
+                pb.WhatIfAnswer(job_id=job_id, verdict="predicted", start=start)
+                for job_id in waiting
+            ]
+        )
+
     def Watch(self, request, context):
         yield from (event for event in self.events if event.entry > request.after_entry)
         while context.is_active():

@@ -167,6 +167,14 @@ def test_a_job_with_any_id_has_a_page_with_a_link(client, stand_in, name):
     assert stand_in.explained[-1] == name
 
 
+def test_waiting_jobs_have_their_predicted_starts(client, stand_in):
+    stand_in.found = listing([waiting("patient", 1)])
+    expected = "starts in 2 min (80 %: 1 min to 4 min)"
+
+    until(lambda: expected in client.get("/").text)
+    until(lambda: expected in client.get("/jobs/patient").text)
+
+
 def test_an_unknown_job_is_not_found(client):
     page = client.get("/jobs/missing")
     assert page.status_code == 404

@@ -16,6 +16,7 @@ from presage.cli.scheduling.cluster.submit import submit
 from presage.cli.scheduling.cluster.ui import ui
 from presage.cli.scheduling.cluster.wait import wait
 from presage.cli.scheduling.cluster.watch import watch
+from presage.cli.scheduling.cluster.when.when import when
 
 _RUN, _JOBS, _OBSERVE = "Run a cluster", "Submit and control jobs", "Observe"
 
@@ -38,5 +39,5 @@ add_command(
 )
 for _function in (wait, cancel):
     add_command(app, _function, panel=_JOBS)
-for _function in (ps, explain, logs, watch, outages, ui):
+for _function in (ps, explain, when, logs, watch, outages, ui):
     add_command(app, _function, panel=_OBSERVE)

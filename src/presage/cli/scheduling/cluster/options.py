@@ -26,6 +26,10 @@ AnyJobs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[JOB...]", show_default="all jobs", help="Names of jobs."),
 ]
+WaitingJobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB...]", show_default="all waiting jobs", help="Names of jobs."),
+]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of a job.")]
 Controller = Annotated[
     str,

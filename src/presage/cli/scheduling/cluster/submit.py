@@ -12,6 +12,7 @@ from presage.cli.command import command
 from presage.cli.options.job import ModelOptions
 from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.cli.scheduling.cluster.submit_options import (
+    DryRun,
     ForecastOptions,
     ProcessOptions,
     ResourceOptions,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     presage cluster submit --features model.onnx --iterations 5000 \\
       --latency-sensitive -- python train.py
 
+    # When would it start?
+    presage cluster submit --dry-run --gpus 4 -- python train.py
+
     # Train on 1 to 4 devices of any nodes
     presage cluster submit --min-gpus 1 --max-gpus 4 -- python elastic_job.py
     """
@@ -45,6 +49,7 @@ def submit(
         str | None,
         typer.Option(metavar="NAME", show_default="a new name", help="Name of the job."),
     ] = None,
+    dry_run: DryRun = False,
     forecast: ForecastOptions,
     model_options: ModelOptions,
     resources: ResourceOptions,
@@ -74,19 +79,31 @@ def submit(
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is not valid UTF-8") from None
     with connection.connected() as client:
-        _send(client, job)
-    say(job.job_id)
+        (_predict if dry_run else _send)(client, job)
+
+
+def _predict(client: ClusterClient, job: pb.Job) -> None:
+    """Print when a job would start and end."""
+    from presage.cli.options.common import seconds_of
+    from presage.cli.scheduling.cluster.when.options import WITHIN
+    from presage.cli.scheduling.cluster.when.when_tables import print_answers
+    from presage.schedulers.v1 import cluster_pb2 as pb
+
+    within_s = [seconds_of(one, "--within") for one in WITHIN]
+    print_answers(client.what_if(pb.WhatIfRequest(new_job=job, within_s=within_s)), WITHIN)
 
 
 def _send(client: ClusterClient, job: pb.Job) -> None:
-    """Submit a job; the same job may be submitted twice."""
+    """Submit a job and print its name; the same job may be submitted twice."""
     from presage.cli.scheduling.cluster.tables import phase_of
     from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 
     if not client.submit([job]):
+        say(job.job_id)
         return
     (before,) = client.list([job.job_id]).jobs
     already = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
     if before.phase in TERMINAL_PHASES:
         raise InvalidJobError(f"{already}: no new job was started; give another --name")
     say(f"{already}: no new job was started", err=True)
+    say(job.job_id)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from presage.serving.v1 import prediction_pb2 as serving_pb
 
 _FORECAST, _DEVICES, _PROCESS = "Forecast", "Devices and order", "Process"
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print when the job would start and end; do not submit it."),
+]
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1  # of the message's fields
 
 

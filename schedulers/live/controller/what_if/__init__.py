@@ -1,0 +1,1 @@
+"""Answers of the controller to "when will it start, and what if?"."""

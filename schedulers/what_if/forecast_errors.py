@@ -1,0 +1,127 @@
+"""Errors of run-time forecasts, learnt from the jobs whose run times are known.
+
+A forecast is a median and an upper bound. They give the logarithm of a run time a mean and a
+standard deviation; an error is the logarithm of the true run time over the median, in units of that
+deviation. Jobs of one equivalence class err alike, and so do classes, because a release is wrong
+about a device or an operator as a whole. Errors that were drawn independently would cancel in a
+queue, and the intervals of a start would be too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from random import Random
+from statistics import NormalDist, fmean
+
+from presage.schedulers.core.forecasts import RuntimePrediction
+
+_NORMAL = NormalDist()
+LEAST_SPREAD = 0.02  # of an interval, as standard deviation of the logarithm
+# Variances before any run time is known: common to all classes, of a class, of a job in its class.
+_COMMON, _CLASS, _NOISE = 0.5, 0.45, 0.05
+_CLASS_COUNT, _NOISE_COUNT = 4.0, 1.0  # observations that the prior variances are worth
+_CANDIDATES = 32  # errors of a class from which one is drawn that agrees with its running jobs
+_TAIL = 6.0  # deviations above which the normal tail is replaced by its exponential bound
+
+
+def log_spread(prediction: RuntimePrediction, high_quantile: float) -> float:
+    """Return the standard deviation of a run time's logarithm; 0 without an upper bound.
+
+    Parameters
+    ----------
+    high_quantile : float
+        Probability that the run time is below ``high_s``.
+    """
+    high_s, median_s = prediction.high_s, prediction.runtime_s
+    if high_s is None or not 0 < median_s < high_s < math.inf:
+        return 0.0
+    return max(LEAST_SPREAD, math.log(high_s / median_s) / _NORMAL.inv_cdf(high_quantile))
+
+
+class ForecastErrors:
+    """Distribution of errors, given the observed ones.
+
+    Parameters
+    ----------
+    observed : iterable of (class, error, weight)
+        Errors of jobs whose run times are known, with their equivalence classes. Weights are their
+        run times: long jobs decide when devices are free, and errors of short ones are larger.
+
+    Attributes
+    ----------
+    count : int
+        Number of observed errors.
+    """
+
+    def __init__(self, observed: Iterable[tuple[Hashable, float, float]]) -> None:
+        by_class: dict[Hashable, list[tuple[float, float]]] = {}
+        for key, error, weight in observed:
+            by_class.setdefault(key, []).append((error, weight))
+        self.count = sum(map(len, by_class.values()))
+        self._means: dict[Hashable, tuple[float, float]] = {}  # and the effective number of jobs
+        within = freedom = 0.0
+        for key, errors in by_class.items():
+            total = sum(weight for _, weight in errors)
+            mean = sum(error * weight for error, weight in errors) / total
+            count = total**2 / sum(weight**2 for _, weight in errors)
+            self._means[key] = mean, count
+            within += count * sum((error - mean) ** 2 * weight for error, weight in errors) / total
+            freedom += count - 1.0
+        self._noise = _variance(_NOISE, _NOISE_COUNT, within, freedom)
+        means = [mean for mean, _ in self._means.values()]
+        between = sum((mean - fmean(means)) ** 2 for mean in means)
+        self._class = _variance(_CLASS, _CLASS_COUNT, between, max(0.0, len(means) - 1.0))
+        precision = 1 / _COMMON + len(means) / self._class
+        self._common = sum(means) / self._class / precision, 1 / math.sqrt(precision)
+
+    def has_observed(self, key: Hashable) -> bool:
+        """Return whether the run time of a job of a class is known."""
+        return key in self._means
+
+    def draw_common(self, rng: Random) -> float:
+        """Return an error that all classes have in common."""
+        return rng.gauss(*self._common)
+
+    def draw_of_class(
+        self, key: Hashable, common: float, rng: Random, least: Sequence[float] = ()
+    ) -> float:
+        """Return an error that the jobs of a class have in common.
+
+        Parameters
+        ----------
+        least : sequence of float
+            Lower bounds of the errors of running jobs of the class: they have run for so long.
+        """
+        mean, count = self._means.get(key, (0.0, 0))
+        precision = 1 / self._class + count / self._noise
+        center = (common / self._class + count * mean / self._noise) / precision
+        if not least:
+            return rng.gauss(center, 1 / math.sqrt(precision))
+        drawn = [rng.gauss(center, 1 / math.sqrt(precision)) for _ in range(_CANDIDATES)]
+        deviation = math.sqrt(self._noise)
+        weights = [
+            math.prod(_NORMAL.cdf((error - bound) / deviation) for bound in least)
+            for error in drawn
+        ]
+        return rng.choices(drawn, weights)[0] if sum(weights) > 0 else max(drawn)
+
+    def draw_of_job(self, of_class: float, rng: Random, least: float = -math.inf) -> float:
+        """Return the error of a job in a class with an error; at least ``least``."""
+        deviation = math.sqrt(self._noise)
+        if least == -math.inf:
+            return rng.gauss(of_class, deviation)
+        return of_class + deviation * _above((least - of_class) / deviation, rng)
+
+
+def _variance(prior: float, prior_count: float, squares: float, count: float) -> float:
+    """Return the variance by observed squares and the prior."""
+    return (prior_count * prior + squares) / (prior_count + count)
+
+
+def _above(bound: float, rng: Random) -> float:
+    """Return a draw from the standard normal distribution above a bound."""
+    uniform = 1.0 - rng.random()  # within (0, 1]
+    if bound > _TAIL:
+        return bound - math.log(uniform) / bound
+    return max(bound, -_NORMAL.inv_cdf(max(1e-300, uniform * _NORMAL.cdf(-bound))))

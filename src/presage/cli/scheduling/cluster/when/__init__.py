@@ -1,0 +1,1 @@
+"""``presage cluster when``: the predicted starts and ends of jobs."""
