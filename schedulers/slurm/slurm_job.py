@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from presage.errors import ServiceError, one_line
@@ -16,14 +16,16 @@ from presage.schedulers.slurm.job_note import JobNote
 
 TIMEOUT_S = 60.0
 _UNLIMITED = "UNLIMITED"
+_TASKS = re.compile(r"[0-9,-]+")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
-# AdminComment is last, because another plugin may have written anything into it.
-_FIELDS = (
-    "JobID", "RestartCnt", "State", "TimeLimit", "TimeUsed", "SubmitTime", "StartTime", "EndTime",
-    "AdminComment",
-)  # fmt: skip
-_WIDTH, _COMMENT_WIDTH = 32, 1024
-FORMAT = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS[:-1]) + f",AdminComment:{_COMMENT_WIDTH}"
+# The AdminComment is last, because another plugin may have written anything into it.
+_WIDTHS = {
+    "JobID": 16, "ArrayJobID": 16, "ArrayTaskID": 300, "RestartCnt": 8, "State": 20, "Reason": 40,
+    "exit_code": 12, "TimeLimit": 20, "TimeUsed": 20, "SubmitTime": 20, "StartTime": 20,
+    "EndTime": 20,
+}  # fmt: skip
+FORMAT = ",".join([*(f"{name}:{width}" for name, width in _WIDTHS.items()), "admin_comment:1024"])
+PENDING, COMPLETING = "PENDING", "COMPLETING"
 ACTIVE = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED")
 ENDED = (
     "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED",
@@ -39,8 +41,14 @@ class SlurmJob:
     ----------
     job_id : int
         Slurm's unique id, not that of the array.
+    name : str
+        Id for scontrol: that of one job or task, or of all pending tasks of an array.
     restarts : int
         How often the job was requeued.
+    reason : str
+        Slurm's reason for the state.
+    exit_code : str
+        Exit status and signal, such as "0:15".
     limit_minutes : int or None
         Current time limit; None if it has none.
     used_s : int
@@ -50,14 +58,22 @@ class SlurmJob:
     """
 
     job_id: int
+    name: str
     restarts: int
     state: str
+    reason: str
+    exit_code: str
     limit_minutes: int | None
     used_s: int
     submitted_unix_s: int
     started_unix_s: int
     ended_unix_s: int
     note: JobNote
+
+    @property
+    def run(self) -> tuple[int, int, int]:
+        """Identity of one run of the job: requeued jobs run several times."""
+        return self.job_id, self.submitted_unix_s, self.restarts
 
     @property
     def is_managed(self) -> bool:
@@ -72,28 +88,46 @@ class SlurmJob:
 def parse_jobs(text: str) -> Iterator[SlurmJob]:
     """Yield the jobs that have a note, from the output of squeue with ``FORMAT``."""
     for line in text.splitlines():
-        cells = [line[i * _WIDTH : (i + 1) * _WIDTH].strip() for i in range(len(_FIELDS) - 1)]
-        note = JobNote.parse(line[(len(_FIELDS) - 1) * _WIDTH :].strip())
+        cells, begin = {}, 0
+        for name, width in _WIDTHS.items():
+            cells[name] = line[begin : begin + width].strip()
+            begin += width
+        note = JobNote.parse(line[begin:].strip())
         if note is None:
             continue
         try:
-            yield SlurmJob(
-                job_id=int(cells[0]),
-                restarts=int(cells[1]),
-                state=cells[2],
-                limit_minutes=_minutes(cells[3]),
-                used_s=_seconds(cells[4]),
-                submitted_unix_s=_unix_s(cells[5]),
-                started_unix_s=_unix_s(cells[6]),
-                ended_unix_s=_unix_s(cells[7]),
-                note=note,
-            )
+            yield _job(cells, note)
         except ValueError:  # a line of another form
             continue
 
 
+def _job(cells: Mapping[str, str], note: JobNote) -> SlurmJob:
+    return SlurmJob(
+        job_id=int(cells["JobID"]),
+        name=_name(cells["JobID"], cells["ArrayJobID"], cells["ArrayTaskID"]),
+        restarts=int(cells["RestartCnt"]),
+        state=cells["State"],
+        reason=cells["Reason"],
+        exit_code=cells["exit_code"],
+        limit_minutes=_minutes(cells["TimeLimit"]),
+        used_s=_seconds(cells["TimeUsed"]),
+        submitted_unix_s=_unix_s(cells["SubmitTime"]),
+        started_unix_s=_unix_s(cells["StartTime"]),
+        ended_unix_s=_unix_s(cells["EndTime"]),
+        note=note,
+    )
+
+
+def _name(job_id: str, array_id: str, tasks: str) -> str:
+    """Return an id for scontrol, to which the id of an array would mean all of its tasks."""
+    tasks = tasks.partition("%")[0]
+    if tasks.isdigit():
+        return f"{array_id}_{tasks}"
+    return f"{array_id}_[{tasks}]" if _TASKS.fullmatch(tasks) else job_id
+
+
 class Slurm:
-    """Slurm's commands. They find the cluster by ``SLURM_CONF``, as always."""
+    """Slurm's commands, which find the cluster by ``SLURM_CONF`` as always."""
 
     def jobs(self) -> list[SlurmJob]:
         """Return the jobs with a note, ended ones as long as slurmctld keeps them (MinJobAge).
@@ -103,7 +137,7 @@ class Slurm:
         ServiceError
             slurmctld does not answer.
         """
-        out = _run(["squeue", "--noheader", "--array-unique", "--states=all", f"--Format={FORMAT}"])
+        out = _run(["squeue", "--noheader", "--states=all", f"--Format={FORMAT}"])
         return list(parse_jobs(out))
 
     def set_limit(self, job: SlurmJob, minutes: int | None, note: JobNote) -> None:
@@ -115,7 +149,7 @@ class Slurm:
             The job has ended, or slurmctld does not answer.
         """
         limit = _UNLIMITED if minutes is None else str(minutes)
-        change = [f"JobId={job.job_id}", f"TimeLimit={limit}", f"AdminComment={note.text()}"]
+        change = [f"JobId={job.name}", f"TimeLimit={limit}", f"AdminComment={note.text()}"]
         _run(["scontrol", "update", *change])
 
 
@@ -133,14 +167,14 @@ def cluster_name() -> str:
 
 def _run(command: Sequence[str]) -> str:
     """Return the output of one of Slurm's commands."""
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     try:
         done = subprocess.run(
             command,
             check=False,
             capture_output=True,
             text=True,
-            errors="backslashreplace",
+            errors="replace",
             timeout=TIMEOUT_S,
             env=environment,
         )

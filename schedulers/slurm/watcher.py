@@ -15,9 +15,8 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from presage.schedulers.slurm.ended_jobs import EndedJobs
-
 from presage.errors import PresageError, ServiceError
+from presage.schedulers.slurm.ended_jobs import EndedJobs
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.job_note import JobNote
 from presage.schedulers.slurm.job_outcomes import make_outcome, outcome_key
@@ -106,10 +105,9 @@ class Watcher:
         touch_heartbeat(self._state)
         if self._outbox is None:
             return
-        recorded = self._ended.read()
-        self._store(self._outbox, [*jobs, *(job for _, job in recorded)])
-        for path, _ in recorded:
-            path.unlink(missing_ok=True)
+        self._store(self._outbox, jobs)
+        for job in self._ended.take(jobs):
+            self._store(self._outbox, [job])
         self._send(self._outbox)
         if time.monotonic() - self._pruned_s > _PRUNE_S:
             self._pruned_s = time.monotonic()
