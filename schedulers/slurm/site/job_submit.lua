@@ -2,8 +2,8 @@
 -- submitted as its user wrote it. Needs lua-socket for the Lua version that slurmctld uses (Debian:
 -- lua-socket). Install it with `presage slurm files`, which sets the path of the socket.
 --
--- A site that has a job_submit.lua keeps it: name this file presage_job_submit.lua next to it, and
--- call `presage.submit(job_desc, part_list, uid)` at the end of slurm_job_submit.
+-- A site that has a job_submit.lua keeps it. It reads this file, under another name, by `dofile` at
+-- its beginning, and calls `presage.submit(job_desc, part_list)` at the end of slurm_job_submit.
 
 local SOCKET = "@SOCKET@"
 local DEADLINE_S = 0.08 -- of a whole exchange
@@ -12,7 +12,7 @@ local MAX_TEXT = 120000
 local NO_VAL, INFINITE = 4294967294, 4294967295
 local NICE_OFFSET = 2147483648
 
-local presage = { paused_until = 0 }
+presage = { paused_until = 0 }
 
 local has_socket, socket = pcall(require, "socket")
 local has_unix, unix = pcall(require, "socket.unix")
@@ -192,8 +192,6 @@ function presage.submit(job_desc, part_list)
   local done, reason = pcall(submit, job_desc, part_list)
   if not done then slurm.log_error("presage: %s", tostring(reason)) end
 end
-
-if slurm_job_submit ~= nil then return presage end -- loaded by the site's own job_submit.lua
 
 function slurm_job_submit(job_desc, part_list, _uid)
   presage.submit(job_desc, part_list)

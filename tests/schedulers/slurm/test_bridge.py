@@ -57,11 +57,13 @@ def request(**values: str) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in given.items()).encode() + b"\n"
 
 
-def make_bridge(folder: Path, backend=None, *, is_watched=True, timeout_s=5.0, **options) -> Bridge:
+def make_bridge(
+    folder: Path, backend=None, *, kinds=None, is_watched=True, timeout_s=5.0, **options
+) -> Bridge:
     return Bridge(
         backend or FakeBackend(),
         FeatureStore(folder),
-        {"a100": "a100-80gb", "fpga": "unknown"},
+        kinds or {"a100": "a100-80gb", "fpga": "unknown"},
         DecisionOptions(**options),
         is_watched=lambda: is_watched,
         timeout_s=timeout_s,

@@ -1,0 +1,97 @@
+"""A real Slurm cluster with job_submit.lua and the epilog, as an administrator installs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presage.schedulers.slurm.bridge_server import SOCKET, BridgeServer
+from presage.schedulers.slurm.feature_text import FEATURES_VARIABLE, OPTIONS_VARIABLE, to_text
+from presage.schedulers.slurm.job_note import JobNote
+from presage.schedulers.slurm.site_files import EPILOG, JOB_SUBMIT, site_file
+from tests.features import examples
+from tests.schedulers.slurm.test_bridge import make_bridge
+from tests.support.slurm import SlurmCluster, missing_slurm, slurm
+
+FEATURES = to_text(examples.features())
+GPU = "--gres=gpu:a100:1"
+PARTITIONS = (
+    "PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=600",
+    "PartitionName=open Nodes=ALL",
+)
+
+needs_slurm = pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() or "installed")
+
+
+@dataclass
+class Site:
+    """A cluster, and the state folder of bridge and watcher."""
+
+    cluster: SlurmCluster
+    state: Path
+
+    @contextmanager
+    def bridge(self, backend: Any = None, **options: Any) -> Iterator[None]:
+        """Run a bridge in this process."""
+        bridge = make_bridge(self.state, backend, **options)
+        with self.answering(bridge.respond):
+            yield
+
+    @contextmanager
+    def answering(self, respond: Any) -> Iterator[None]:
+        """Answer job_submit.lua with a function."""
+        self.forget_failures()
+        with BridgeServer(self.state / SOCKET, respond):
+            yield
+
+    def submit(self, *options: str, command: str = "true", features: str = FEATURES, **more) -> int:
+        """Submit a job with features; return its id."""
+        variables = {FEATURES_VARIABLE: features, OPTIONS_VARIABLE: more.get("choices", "")}
+        return self.cluster.submit(command, *options, env=variables)
+
+    def note(self, job_id: int) -> JobNote | None:
+        """Return the note in the AdminComment of a job."""
+        text = self.cluster.run("scontrol", "show", "job", str(job_id))
+        match = re.search(r"AdminComment=(.*)", text)
+        return JobNote.parse(match[1]) if match else None
+
+    def submission_ms(self, job_id: int) -> float:
+        """Return how long slurmctld took to handle the submission of a job."""
+        pattern = re.compile(rf"_submit_batch_job: JobId={job_id} .*usec=(\d+)")
+
+        def find() -> float | None:
+            match = pattern.search((self.cluster.folder / "slurmctld.log").read_text())
+            return int(match[1]) / 1000 if match else None
+
+        return self.cluster.until(find, "the log of a submission")
+
+    def forget_failures(self) -> None:
+        """Make slurmctld read job_submit.lua again, which then asks the bridge at once."""
+        path = self.cluster.folder / JOB_SUBMIT
+        later_s = max(time.time(), path.stat().st_mtime + 2)
+        os.utime(path, (later_s, later_s))
+
+
+@contextmanager
+def slurm_site(folder: Path, *, speed: float = 1, **settings: Any) -> Iterator[Site]:
+    """Yield a running cluster whose job_submit.lua asks a bridge that is not there yet."""
+    state, conf = folder / "presage", folder / "slurm.conf"
+    state.mkdir(mode=0o700)
+    (state / "ended").mkdir(mode=0o700)
+    files: Mapping[str, str] = {name: site_file(name, state, conf) for name in (JOB_SUBMIT, EPILOG)}
+    if speed != 1:  # its clock runs faster in slurmctld as well
+        script = files[JOB_SUBMIT].replace("DEADLINE_S = 0.08", f"DEADLINE_S = {0.08 * speed:g}")
+        files = {**files, JOB_SUBMIT: script}
+    lines = ("JobSubmitPlugins=lua", f"EpilogSlurmctld={folder / EPILOG}")
+    with slurm(
+        folder, speed=speed, partitions=PARTITIONS, settings=lines, files=files, **settings
+    ) as cluster:
+        yield Site(cluster, state)
