@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from presage.features.device.device import Device
-from presage.schedulers.slurm.job_note import JobNote
+from presage.schedulers.slurm.job_note import MAX_MINUTES, JobNote
 from presage.schedulers.slurm.submission import Changes, Submission
 from presage.serving.predictor.prediction_backend import JobForecast
 
@@ -91,7 +91,8 @@ def _time_limit(job: Submission, runtime_s: float, options: DecisionOptions) -> 
     if "pin-time" in job.options or job.has_time_min or not job.has_own_limit:
         return None
     minutes = max(options.lead_minutes, math.ceil(runtime_s / 60))
-    return minutes if job.own_minutes is None or minutes < job.own_minutes else None
+    own_minutes = MAX_MINUTES if job.own_minutes is None else job.own_minutes
+    return minutes if minutes < own_minutes else None
 
 
 def _host_memory(job: Submission, bound_bytes: float | None) -> int | None:

@@ -14,7 +14,7 @@ UNLIMITED = "unlimited"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]{0,100}")
 _MARK = "presage:"
-_MAX_MINUTES = 2**31
+MAX_MINUTES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def _matching(pattern: re.Pattern[str], text: str) -> str:
 
 def _minutes(text: str) -> int:
     value = int(text)
-    if not 0 < value < _MAX_MINUTES:
+    if not 0 < value <= MAX_MINUTES:
         raise ValueError(text)
     return value
 

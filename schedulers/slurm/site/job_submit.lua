@@ -65,7 +65,7 @@ local function is_single(job_desc)
     and not given(job_desc.het_job_offset)
 end
 
-local function request_for(job_desc, part_list, features)
+local function request_for(job_desc, part_list, features, options)
   local lines = { "presage=1" }
   local function add(name, value)
     if value == true then value = "1" end
@@ -79,7 +79,7 @@ local function request_for(job_desc, part_list, features)
   add("has_nice", given(job_desc.nice) and job_desc.nice ~= NICE_OFFSET)
   add("gres", gres(job_desc))
   add("is_single", is_single(job_desc))
-  add("options", variable(job_desc, "SLURM_PRESAGE_OPTIONS", "^[a-z,-]+$"))
+  add("options", options)
   add("features", features)
   return table.concat(lines, "\n") .. "\n\n"
 end
@@ -166,6 +166,7 @@ local function submit(job_desc, part_list)
   end
   local features = variable(job_desc, "SLURM_PRESAGE_JOB", "^[%w+/=]+$")
   if features == "" then return end
+  local options = variable(job_desc, "SLURM_PRESAGE_OPTIONS", "^[a-z,-]+$")
   -- A job that submits jobs must not pass its own features on to them.
   job_desc.environment["SLURM_PRESAGE_JOB"] = ""
   job_desc.environment["SLURM_PRESAGE_OPTIONS"] = ""
@@ -174,7 +175,9 @@ local function submit(job_desc, part_list)
     return
   end
   if os.time() < presage.paused_until then return end
-  local lines, reason = ask(request_for(job_desc, part_list, features))
+  local begin_s = socket.gettime()
+  local lines, reason = ask(request_for(job_desc, part_list, features, options))
+  slurm.log_debug("presage: asked for %.2f ms", 1000 * (socket.gettime() - begin_s))
   if lines == nil then
     presage.paused_until = os.time() + PAUSE_S
     slurm.log_info("presage: no answer from %s (%s)", SOCKET, tostring(reason))

@@ -63,15 +63,10 @@ class Site:
         match = re.search(r"AdminComment=(.*)", text)
         return JobNote.parse(match[1]) if match else None
 
-    def submission_ms(self, job_id: int) -> float:
-        """Return how long slurmctld took to handle the submission of a job."""
-        pattern = re.compile(rf"_submit_batch_job: JobId={job_id} .*usec=(\d+)")
-
-        def find() -> float | None:
-            match = pattern.search((self.cluster.folder / "slurmctld.log").read_text())
-            return int(match[1]) / 1000 if match else None
-
-        return self.cluster.until(find, "the log of a submission")
+    def asked_ms(self) -> list[float]:
+        """Return how long job_submit.lua waited for the bridge, for each job so far."""
+        text = (self.cluster.folder / "slurmctld.log").read_text()
+        return [float(found) for found in re.findall(r"presage: asked for ([\d.]+) ms", text)]
 
     def forget_failures(self) -> None:
         """Make slurmctld read job_submit.lua again, which then asks the bridge at once."""
@@ -90,7 +85,7 @@ def slurm_site(folder: Path, *, speed: float = 1, **settings: Any) -> Iterator[S
     if speed != 1:  # its clock runs faster in slurmctld as well
         script = files[JOB_SUBMIT].replace("DEADLINE_S = 0.08", f"DEADLINE_S = {0.08 * speed:g}")
         files = {**files, JOB_SUBMIT: script}
-    lines = ("JobSubmitPlugins=lua", f"EpilogSlurmctld={folder / EPILOG}")
+    lines = ("JobSubmitPlugins=lua", "SlurmctldDebug=debug", f"EpilogSlurmctld={folder / EPILOG}")
     with slurm(
         folder, speed=speed, partitions=PARTITIONS, settings=lines, files=files, **settings
     ) as cluster:
