@@ -5,6 +5,7 @@ slurmctld forgets an ended job after ``MinJobAge``, five minutes by default.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from presage.system.files.regular_file import read_small
 FOLDER = "ended"  # in the state folder
 _MAX_BYTES = 64 * 1024
 _MAX_READ = 10_000  # in one pass
+_PARTIAL_S = 3600.0
 # The epilog runs while the job is COMPLETING: its reason says how it ended.
 _STATES = {
     "TimeLimit": "TIMEOUT",
@@ -56,6 +58,14 @@ class EndedJobs:
                     yield ended(job)
             else:
                 with suppress(OSError):
+                    path.unlink()
+
+    def prune(self) -> None:
+        """Remove parts of records whose epilog was killed."""
+        oldest_s = time.time() - _PARTIAL_S
+        for path in self._folder.glob(".*"):
+            with suppress(OSError):
+                if path.lstat().st_mtime < oldest_s:
                     path.unlink()
 
 

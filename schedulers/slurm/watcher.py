@@ -112,6 +112,7 @@ class Watcher:
         if time.monotonic() - self._pruned_s > _PRUNE_S:
             self._pruned_s = time.monotonic()
             self._features.prune()
+            self._ended.prune()
 
     def _store(self, outbox: OutcomeQueue, jobs: Iterable[SlurmJob]) -> None:
         for job in jobs:

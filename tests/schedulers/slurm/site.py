@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class Site:
 
 
 @contextmanager
-def slurm_site(folder: Path, *, speed: float = 1, **settings: Any) -> Iterator[Site]:
+def slurm_site(folder: Path, *, speed: float = 1, settings: Sequence[str] = ()) -> Iterator[Site]:
     """Yield a running cluster whose job_submit.lua asks a bridge that is not there yet."""
     state, conf = folder / "presage", folder / "slurm.conf"
     state.mkdir(mode=0o700)
@@ -85,8 +85,8 @@ def slurm_site(folder: Path, *, speed: float = 1, **settings: Any) -> Iterator[S
     if speed != 1:  # its clock runs faster in slurmctld as well
         script = files[JOB_SUBMIT].replace("DEADLINE_S = 0.08", f"DEADLINE_S = {0.08 * speed:g}")
         files = {**files, JOB_SUBMIT: script}
-    lines = ("JobSubmitPlugins=lua", "SlurmctldDebug=debug", f"EpilogSlurmctld={folder / EPILOG}")
+    own = ("JobSubmitPlugins=lua", "SlurmctldDebug=debug", f"EpilogSlurmctld={folder / EPILOG}")
     with slurm(
-        folder, speed=speed, partitions=PARTITIONS, settings=lines, files=files, **settings
+        folder, speed=speed, partitions=PARTITIONS, settings=(*own, *settings), files=files
     ) as cluster:
         yield Site(cluster, state)
