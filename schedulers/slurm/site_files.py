@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from presage.errors import ConfigError
-from presage.schedulers.slurm.bridge_server import SOCKET
-from presage.schedulers.slurm.slurm_job import FORMAT
+from presage.schedulers.slurm.bridge.bridge_server import SOCKET
+from presage.schedulers.slurm.watch.slurm_job import FORMAT
 from presage.system.files.atomic_file import write_new
 
 _SITE = Path(__file__).with_name("site")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from presage.errors import ServiceError
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.slurm_job import _WIDTHS, SlurmJob
+from presage.schedulers.slurm.watch.slurm_job import WIDTHS, SlurmJob
 
 NOTE = JobNote(
     own_minutes=600,
@@ -18,8 +19,8 @@ NOTE = JobNote(
 )
 
 
-def slurm_job(job_id: int = 7, *, note: JobNote = NOTE, **changes) -> SlurmJob:
-    values = {
+def slurm_job(job_id: int = 7, *, note: JobNote = NOTE, **changes: Any) -> SlurmJob:
+    values: dict[str, Any] = {
         "job_id": job_id,
         "name": str(job_id),
         "restarts": 0,
@@ -52,7 +53,7 @@ def squeue_line(comment: str = NOTE.text(), **changes: str) -> str:
         "StartTime": "1000100",
         "EndTime": "1001900",
     } | changes
-    return "".join(f"{cells[name]:{width}}" for name, width in _WIDTHS.items()) + comment
+    return "".join(f"{cells[name]:{width}}" for name, width in WIDTHS.items()) + comment
 
 
 class FakeSlurm:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from presage.schedulers.slurm.bridge_server import SOCKET, BridgeServer
+from presage.schedulers.slurm.bridge.bridge_server import SOCKET, BridgeServer
 from presage.schedulers.slurm.feature_text import FEATURES_VARIABLE, OPTIONS_VARIABLE, to_text
 from presage.schedulers.slurm.job_note import JobNote
 from presage.schedulers.slurm.site_files import EPILOG, JOB_SUBMIT, site_file

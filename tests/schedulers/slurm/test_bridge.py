@@ -11,13 +11,13 @@ from threading import Event
 import pytest
 
 from presage.errors import InvalidJobError, ServiceError, UnknownDeviceError
-from presage.schedulers.slurm.bridge import MAX_PENDING, Bridge
-from presage.schedulers.slurm.bridge_server import SOCKET, BridgeServer
-from presage.schedulers.slurm.decide import DecisionOptions
+from presage.schedulers.slurm.bridge.bridge import MAX_PENDING, Bridge
+from presage.schedulers.slurm.bridge.bridge_server import SOCKET, BridgeServer
+from presage.schedulers.slurm.bridge.decide import DecisionOptions
+from presage.schedulers.slurm.bridge.submission import parse_lines
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import to_text
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.submission import parse_lines
 from tests.features import examples
 from tests.schedulers.slurm.test_decide import forecasts
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.features.forecast import Forecast
-from presage.schedulers.slurm.decide import DecisionOptions, decide
+from presage.schedulers.slurm.bridge.decide import DecisionOptions, decide
+from presage.schedulers.slurm.bridge.submission import Submission
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.submission import Submission
 from presage.serving.predictor.prediction_backend import JobForecast
 from tests.features import examples
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from presage.schedulers.slurm.slurm_job import Slurm
-from presage.schedulers.slurm.watcher import Watcher, restore
+from presage.schedulers.slurm.watch.slurm_job import Slurm
+from presage.schedulers.slurm.watch.watcher import Watcher, restore
 from tests.schedulers.slurm.site import GPU, needs_slurm, slurm_site
 from tests.schedulers.slurm.test_bridge import FakeBackend
 from tests.schedulers.slurm.test_decide import forecasts

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from presage.schedulers.slurm.slurm_job import parse_jobs
+from presage.schedulers.slurm.watch.slurm_job import parse_jobs
 from tests.schedulers.slurm.jobs import NOTE, slurm_job, squeue_line
 
 

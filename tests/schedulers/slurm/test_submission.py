@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from presage.errors import InvalidJobError, InvalidRequestError
+from presage.schedulers.slurm.bridge.submission import Changes, Submission, parse_lines
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import MAX_TEXT, to_features, to_message, to_text
-from presage.schedulers.slurm.submission import Changes, Submission, parse_lines
 from tests.features import examples
 
 

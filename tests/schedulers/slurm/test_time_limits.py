@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.slurm_job import ENDED
-from presage.schedulers.slurm.time_limits import extensions, restorations
+from presage.schedulers.slurm.watch.slurm_job import ENDED
+from presage.schedulers.slurm.watch.time_limits import extensions, restorations
 from tests.schedulers.slurm.jobs import NOTE, slurm_job
 
 LEAD = 10

@@ -3,15 +3,16 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from presage.errors import ServiceError
-from presage.schedulers.slurm.ended_jobs import FOLDER
 from presage.schedulers.slurm.feature_store import FeatureStore
-from presage.schedulers.slurm.job_outcomes import FAILURES, make_outcome
-from presage.schedulers.slurm.slurm_job import ENDED
-from presage.schedulers.slurm.watcher import Watcher, heartbeat_age_s, restore
+from presage.schedulers.slurm.watch.ended_jobs import FOLDER
+from presage.schedulers.slurm.watch.job_outcomes import FAILURES, make_outcome, outcome_key
+from presage.schedulers.slurm.watch.slurm_job import ENDED
+from presage.schedulers.slurm.watch.watcher import Watcher, heartbeat_age_s, restore
 from presage.serving.codec.wire_values import write_job
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features import examples
@@ -19,7 +20,12 @@ from tests.schedulers.slurm.jobs import NOTE, FakeSlurm, slurm_job, squeue_line
 
 FEATURES = write_job(examples.features()).SerializeToString(deterministic=True)
 WITH_FEATURES = replace(NOTE, features=hashlib.sha256(FEATURES).hexdigest())
-ENDED_AT = {"ended_unix_s": 1_000_400, "used_s": 300, "note": WITH_FEATURES, "limit_minutes": 30}
+ENDED_AT: dict[str, Any] = {
+    "ended_unix_s": 1_000_400,
+    "used_s": 300,
+    "note": WITH_FEATURES,
+    "limit_minutes": 30,
+}
 
 
 class FakeOutbox:
@@ -128,7 +134,7 @@ def test_a_job_that_was_suspended_or_never_ran_has_no_outcome():
 def test_a_restarted_job_is_another_run():
     first = slurm_job(state="COMPLETED", **ENDED_AT)
     keys = {
-        make_outcome(job, FEATURES, "test").idempotency_key
+        outcome_key(job, "test")
         for job in (first, replace(first, restarts=1), replace(first, submitted_unix_s=5))
     }
     assert len(keys) == 3

@@ -47,7 +47,7 @@ def bridge(
     limits back. Run it as SlurmUser on the host of slurmctld. Runs until SIGTERM or Ctrl-C.
     """
     from presage.cli.scheduling.kubernetes.options import until_signal
-    from presage.schedulers.slurm.bridge_process import run_bridge
+    from presage.schedulers.slurm.bridge.bridge_process import run_bridge
     from presage.serving.server.log import log_as_json
 
     kinds, options = requests.kinds(), requests.decision_options()

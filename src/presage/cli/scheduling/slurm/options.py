@@ -12,7 +12,7 @@ from presage.cli.scheduling.options import Risk
 from presage.errors import ConfigError
 
 if TYPE_CHECKING:
-    from presage.schedulers.slurm.decide import DecisionOptions
+    from presage.schedulers.slurm.bridge.decide import DecisionOptions
     from presage.serving.client.credentials import Credentials
 
 STATE = Path("/var/spool/presage-slurm")
@@ -109,9 +109,7 @@ class RequestOptions:
                 )
             kinds[gres] = kind
         if not kinds:
-            raise ConfigError(
-                "no --device; name the device kinds, as in --device a100=a100-80gb"
-            )
+            raise ConfigError("no --device; name the device kinds, as in --device a100=a100-80gb")
         return kinds
 
     def decision_options(self) -> DecisionOptions:
@@ -123,7 +121,7 @@ class RequestOptions:
             The quantile is not within [0.5, 1), or the risk is not within (0, 0.5].
         """
         from presage.schedulers.forecasters.predicted import check_risk
-        from presage.schedulers.slurm.decide import DecisionOptions
+        from presage.schedulers.slurm.bridge.decide import DecisionOptions
 
         check_risk(self.risk)
         if not 0.5 < self.quantile < 1:

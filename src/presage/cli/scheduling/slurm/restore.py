@@ -13,7 +13,7 @@ def restore() -> None:
 
     Run it as SlurmUser after bridge and watcher were stopped for good.
     """
-    from presage.schedulers.slurm.slurm_job import Slurm
-    from presage.schedulers.slurm.watcher import restore as restore_limits
+    from presage.schedulers.slurm.watch.slurm_job import Slurm
+    from presage.schedulers.slurm.watch.watcher import restore as restore_limits
 
     say(f"restored the limits of {counted(restore_limits(Slurm()), 'job')}")

@@ -43,8 +43,8 @@ def watch(
     from presage.cli.scheduling.kubernetes.options import until_signal
     from presage.schedulers.live.agent.outcome_outbox import Outbox
     from presage.schedulers.live.forecast_source import make_service_client
-    from presage.schedulers.slurm.slurm_job import Slurm, cluster_name
-    from presage.schedulers.slurm.watcher import Watcher
+    from presage.schedulers.slurm.watch.slurm_job import Slurm, cluster_name
+    from presage.schedulers.slurm.watch.watcher import Watcher
     from presage.serving.server.log import log_as_json
 
     folder = prepare_state(state)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from presage.schedulers.slurm.slurm_job import COMPLETING, SlurmJob, parse_jobs
+from presage.schedulers.slurm.watch.slurm_job import COMPLETING, SlurmJob, parse_jobs
 from presage.system.files.regular_file import read_small
 
 FOLDER = "ended"  # in the state folder

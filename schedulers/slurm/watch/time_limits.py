@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.slurm_job import ACTIVE, PENDING, SlurmJob
+from presage.schedulers.slurm.watch.slurm_job import ACTIVE, PENDING, SlurmJob
 
 GROWTH = 1.25  # of the run time so far: a job that outlives its forecast needs few extensions
 Change = tuple[SlurmJob, int | None, JobNote]

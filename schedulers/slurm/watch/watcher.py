@@ -16,12 +16,12 @@ from threading import Event
 from typing import Protocol
 
 from presage.errors import PresageError, ServiceError
-from presage.schedulers.slurm.ended_jobs import EndedJobs
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.job_note import JobNote
-from presage.schedulers.slurm.job_outcomes import make_outcome, outcome_key
-from presage.schedulers.slurm.slurm_job import ENDED, SlurmJob
-from presage.schedulers.slurm.time_limits import Change, extensions, restorations
+from presage.schedulers.slurm.watch.ended_jobs import EndedJobs
+from presage.schedulers.slurm.watch.job_outcomes import make_outcome, outcome_key
+from presage.schedulers.slurm.watch.slurm_job import ENDED, SlurmJob
+from presage.schedulers.slurm.watch.time_limits import Change, extensions, restorations
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -32,7 +32,7 @@ _PRUNE_S = 24 * 3600.0
 
 
 class JobQueue(Protocol):
-    """Part of :class:`presage.schedulers.slurm.slurm_job.Slurm` that is used here."""
+    """Part of :class:`presage.schedulers.slurm.watch.slurm_job.Slurm` that is used here."""
 
     def jobs(self) -> list[SlurmJob]:
         """Return the jobs with a note."""

@@ -18,11 +18,11 @@ from typing import Protocol
 from presage.errors import InvalidJobError, PresageError, one_line
 from presage.features.device.device import Device
 from presage.features.placement import Placement
-from presage.schedulers.slurm.decide import CPU, DecisionOptions, decide
+from presage.schedulers.slurm.bridge.decide import CPU, DecisionOptions, decide
+from presage.schedulers.slurm.bridge.submission import Changes, Submission, parse_lines
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import to_features, to_message
 from presage.schedulers.slurm.job_note import is_word
-from presage.schedulers.slurm.submission import Changes, Submission, parse_lines
 from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.server.log import log
 

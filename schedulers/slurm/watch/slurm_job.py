@@ -19,12 +19,12 @@ _UNLIMITED = "UNLIMITED"
 _TASKS = re.compile(r"[0-9,-]+")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 # The AdminComment is last, because another plugin may have written anything into it.
-_WIDTHS = {
+WIDTHS = {
     "JobID": 16, "ArrayJobID": 16, "ArrayTaskID": 300, "RestartCnt": 8, "State": 20, "Reason": 40,
     "exit_code": 12, "TimeLimit": 20, "TimeUsed": 20, "SubmitTime": 20, "StartTime": 20,
     "EndTime": 20,
 }  # fmt: skip
-FORMAT = ",".join([*(f"{name}:{width}" for name, width in _WIDTHS.items()), "admin_comment:1024"])
+FORMAT = ",".join([*(f"{name}:{width}" for name, width in WIDTHS.items()), "admin_comment:1024"])
 PENDING, COMPLETING = "PENDING", "COMPLETING"
 ACTIVE = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED")
 ENDED = (
@@ -89,7 +89,7 @@ def parse_jobs(text: str) -> Iterator[SlurmJob]:
     """Yield the jobs that have a note, from the output of squeue with ``FORMAT``."""
     for line in text.splitlines():
         cells, begin = {}, 0
-        for name, width in _WIDTHS.items():
+        for name, width in WIDTHS.items():
             cells[name] = line[begin : begin + width].strip()
             begin += width
         note = JobNote.parse(line[begin:].strip())

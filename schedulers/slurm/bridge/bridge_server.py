@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from presage.errors import ServiceError
-from presage.schedulers.slurm.submission import MAX_REQUEST_BYTES
+from presage.schedulers.slurm.bridge.submission import MAX_REQUEST_BYTES
 
 SOCKET = "bridge.sock"  # in the state folder
 CONNECTIONS = 32  # slurmctld asks for one job at a time

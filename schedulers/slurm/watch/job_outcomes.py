@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presage.features.device.device import Share
-from presage.schedulers.slurm.slurm_job import SlurmJob
+from presage.schedulers.slurm.watch.slurm_job import SlurmJob
 from presage.serving.codec.wire_values import write_share
 from presage.serving.v1 import prediction_pb2 as pb
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from presage.errors import PresageError
-from presage.schedulers.slurm.bridge import Backend, Bridge
-from presage.schedulers.slurm.bridge_server import SOCKET, BridgeServer
-from presage.schedulers.slurm.decide import DecisionOptions
+from presage.schedulers.slurm.bridge.bridge import Backend, Bridge
+from presage.schedulers.slurm.bridge.bridge_server import SOCKET, BridgeServer
+from presage.schedulers.slurm.bridge.decide import DecisionOptions
 from presage.schedulers.slurm.feature_store import FeatureStore
-from presage.schedulers.slurm.slurm_job import Slurm
-from presage.schedulers.slurm.watcher import STALE_S, heartbeat_age_s, restore
+from presage.schedulers.slurm.watch.slurm_job import Slurm
+from presage.schedulers.slurm.watch.watcher import STALE_S, heartbeat_age_s, restore
 from presage.serving.server.log import log
 
 RESTORE_AFTER_S = 2 * STALE_S  # without the watcher; the least lead is as long

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from presage.features.device.device import Device
+from presage.schedulers.slurm.bridge.submission import Changes, Submission
 from presage.schedulers.slurm.job_note import MAX_MINUTES, JobNote
-from presage.schedulers.slurm.submission import Changes, Submission
 from presage.serving.predictor.prediction_backend import JobForecast
 
 MIB = 2**20
