@@ -37,7 +37,7 @@ def job_variables(
     arguments : sequence of str
         Arguments of sbatch; the lines ``#SBATCH`` of files among them are read.
     pins : sequence of str
-        Values to leave alone, of ``PINS``.
+        Values to leave unchanged, of ``PINS``.
     share : bool
         Whether the job may share a GPU with others, which slows it down.
 

@@ -53,7 +53,7 @@ class Bridge:
     kinds : mapping of str to str
         Device kind by GRES type, "gpu" for GPUs of any other type, and "cpu" for jobs without GPU.
     is_watched : callable
-        Returns whether the watcher runs. Without it time limits are left alone, because no limit
+        Returns whether the watcher runs. Without it time limits are unchanged, because no limit
         would be extended.
     timeout_s : float
         Time limit of an answer.
@@ -109,7 +109,7 @@ class Bridge:
         with self._counting:
             self.counts[changes.reason or "answered"] += 1
         if changes.reason:
-            log(logging.INFO, "a submission is left alone", reason=changes.reason)
+            log(logging.INFO, "a submission is unchanged", reason=changes.reason)
         return changes.lines()
 
     def _decide(self, request: bytes) -> Changes:

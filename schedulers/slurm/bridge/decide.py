@@ -30,7 +30,7 @@ class DecisionOptions:
     shards_per_gpu : int
         Shards of each GPU (gres/shard); 0 if there are none.
     nice_per_doubling : int
-        Nice value for each doubling of the predicted run time above a minute; 0 leaves nice alone.
+        Nice value for each doubling of the predicted run time above a minute; 0 leaves nice unchanged.
     """
 
     quantile: float = 0.9
@@ -49,7 +49,7 @@ def decide(
 ) -> Changes:
     """Return the changes for a job that uses one device.
 
-    A value is left alone if the user gave it, the options pin it, or its forecast is out of domain
+    A value is unchanged if the user gave it, the options pin it, or its forecast is out of domain
     or not a positive number. The time limit is only lowered.
 
     Parameters
@@ -87,7 +87,7 @@ def decide(
 
 
 def _time_limit(job: Submission, runtime_s: float, options: DecisionOptions) -> int | None:
-    """Return a time limit below the user's own; None to leave it alone."""
+    """Return a time limit below the user's own; None to keep it."""
     if "pin-time" in job.options or job.has_time_min or not job.has_own_limit:
         return None
     minutes = max(options.lead_minutes, math.ceil(runtime_s / 60))

@@ -97,14 +97,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What job_submit.lua is to change; None leaves a value alone."""
+    """What job_submit.lua is to change; None leaves a value unchanged."""
 
     time_limit_minutes: int | None = None
     memory_mib: int | None = None
     shards: int | None = None
     nice: int | None = None
     note: str = ""
-    reason: str = field(default="", compare=False)  # why values were left alone, for the log
+    reason: str = field(default="", compare=False)  # why values were unchanged, for the log
 
     def lines(self) -> bytes:
         """Return the response of the bridge."""

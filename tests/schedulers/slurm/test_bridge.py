@@ -94,7 +94,7 @@ def test_quantile_and_risk_are_requested_as_coverages(tmp_path):
     assert backend.coverages == [0.8, 0.9, 0.9, 0.8]
 
 
-def test_without_a_watcher_the_limit_is_left_alone(tmp_path):
+def test_without_a_watcher_the_limit_is_unchanged(tmp_path):
     found = answer(make_bridge(tmp_path, is_watched=False), request())
 
     assert "time_limit" not in found

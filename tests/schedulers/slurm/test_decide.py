@@ -72,7 +72,7 @@ def test_a_limit_is_at_least_the_lead_and_never_raised():
         {"has_own_limit": False, "own_minutes": None},
     ],
 )
-def test_a_pinned_limit_is_left_alone(changes):
+def test_a_pinned_limit_is_unchanged(changes):
     assert decided(submission(**changes), forecasts()).time_limit_minutes is None
 
 

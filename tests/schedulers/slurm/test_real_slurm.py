@@ -76,7 +76,7 @@ def test_host_memory_is_set_for_a_job_without_gpu(site):
     assert site.cluster.job(job_id)["MinMemoryNode"] == "2G"
 
 
-def test_what_the_user_pinned_is_left_alone(site):
+def test_what_the_user_pinned_is_unchanged(site):
     backend = FakeBackend(forecasts(memory_gib=2))
     kinds = {"cpu": "cpu-2", "a100": "a100-80gb"}
     with site.bridge(backend, kinds=kinds, nice_per_doubling=10):

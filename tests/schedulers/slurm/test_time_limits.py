@@ -18,7 +18,7 @@ def extended(job):
     return [(minutes, note.set_minutes) for _, minutes, note in extensions([job], LEAD)]
 
 
-def test_a_job_far_from_its_limit_is_left_alone():
+def test_a_job_far_from_its_limit_is_unchanged():
     assert extended(slurm_job(used_s=20 * 60)) == []
 
 
@@ -57,7 +57,7 @@ def test_a_job_without_a_limit_of_its_own_is_extended_for_ever():
         slurm_job(used_s=29 * 60, state="COMPLETING"),
     ],
 )
-def test_jobs_that_are_not_managed_are_left_alone(job):
+def test_jobs_that_are_not_managed_are_unchanged(job):
     assert extended(job) == []
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from presage.schedulers.slurm.bridge.decide import DecisionOptions
     from presage.serving.client.credentials import Credentials
 
-STATE = Path("/var/spool/presage-slurm")
+STATE = Path("/var/lib/presage-slurm")
 
 State = Annotated[
     Path,
@@ -87,7 +87,7 @@ class RequestOptions:
             min=0,
             max=10_000,
             help="Nice value for each doubling of the run time above a minute, so that short jobs "
-            "start first; 0 leaves nice alone.",
+            "start first; 0 leaves nice unchanged.",
         ),
     ] = 0
 
