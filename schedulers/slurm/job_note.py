@@ -26,8 +26,8 @@ class JobNote:
     own_minutes : int or None
         Time limit that the job would have without Presage; None if it has none.
     set_minutes : int or None
-        Time limit that the bridge or the watcher set last; None if they did not change it. A job whose
-        limit is another was changed by its user or an administrator, and is unchanged from then.
+        Time limit that the bridge or the watcher set last; None if they did not change it. If the
+        job has another one, its user or an administrator changed it, and Presage keeps that.
     predicted_s : float or None
         Predicted run time at ``quantile``; None without a forecast in the domain of the release.
     risk : float

@@ -28,7 +28,7 @@ from presage.serving.server.log import log
 
 THREADS = 4
 MAX_PENDING = 16  # predictions; further submissions are answered without one
-DEVICE_AGE_S = 300.0  # a new release may calibrate a device anew
+DEVICE_AGE_S = 300.0  # a new release may have other calibrations
 
 
 class Backend(Protocol):

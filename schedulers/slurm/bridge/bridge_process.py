@@ -54,11 +54,11 @@ def run_bridge(
         gc.collect()
         gc.freeze()
         started(state / SOCKET)
-        _supervise(state, stopping)
+        supervise(state, stopping)
     log(logging.INFO, "bridge stopped", answers=dict(bridge.counts))
 
 
-def _supervise(state: Path, stopping: threading.Event) -> None:
+def supervise(state: Path, stopping: threading.Event) -> None:
     """Give jobs their own limits back once the watcher has been away for too long."""
     is_restored = False
     while not stopping.wait(_CHECK_S):

@@ -30,7 +30,7 @@ class DecisionOptions:
     shards_per_gpu : int
         Shards of each GPU (gres/shard); 0 if there are none.
     nice_per_doubling : int
-        Nice value for each doubling of the predicted run time above a minute; 0 leaves nice unchanged.
+        Nice value for each doubling of the predicted run time above a minute; 0 sets none.
     """
 
     quantile: float = 0.9

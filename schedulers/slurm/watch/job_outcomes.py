@@ -20,7 +20,7 @@ _TOLERANCE_S = 2  # Slurm's times are whole seconds
 def outcome_key(job: SlurmJob, cluster: str) -> str:
     """Return the idempotency key of one run of a job.
 
-    Job ids begin anew when a cluster is set up again, so that the key has the submission's time.
+    Job ids start at 1 again in a new installation, so the key contains the submission's time.
     """
     return f"slurm/{cluster}/{job.submitted_unix_s}/{job.job_id}/{job.restarts}"
 

@@ -1,7 +1,7 @@
 """Watcher: extends limits of running jobs, and reports the outcomes of ended ones.
 
 It keeps no state that matters: limits and notes are in Slurm, outcomes on disk and, once reported,
-known to the service by their keys. So it may be killed at any time, and started anew.
+known to the service by their keys. So it may be killed and restarted at any time.
 """
 
 from __future__ import annotations

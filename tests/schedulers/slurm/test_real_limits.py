@@ -1,7 +1,9 @@
-"""Time limits in a real Slurm whose clock runs 40 times faster: who ends a job, and when."""
+"""Time limits in a real Slurm whose clock runs 40 times faster: when does a job end?"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,13 +12,17 @@ from contextlib import contextmanager
 
 import pytest
 
+from presage.schedulers.slurm.bridge import bridge_process
 from presage.schedulers.slurm.watch.slurm_job import Slurm
-from presage.schedulers.slurm.watch.watcher import Watcher, restore
+from presage.schedulers.slurm.watch.watcher import HEARTBEAT, Watcher, restore, touch_heartbeat
 from tests.schedulers.slurm.site import GPU, needs_slurm, slurm_site
 from tests.schedulers.slurm.test_bridge import FakeBackend
 from tests.schedulers.slurm.test_decide import forecasts
 
-pytestmark = needs_slurm
+pytestmark = [
+    needs_slurm,
+    pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed"),
+]
 
 LEAD = 4  # minutes of the faster clock; slurmctld checks limits every half minute
 SHORT = FakeBackend(forecasts(60))  # predicts a minute for all jobs
@@ -118,6 +124,27 @@ def test_restoring_gives_the_users_own_limit_and_keeps_jobs_alive_without_a_watc
         assert site.cluster.job(job_id)["TimeLimit"] == "01:00:00"
     assert site.cluster.wait_for(running, "COMPLETED", "TIMEOUT")["JobState"] == "COMPLETED"
     site.cluster.run("scancel", str(waiting), str(array))
+
+
+def test_the_bridge_restores_limits_when_the_watcher_is_away(site, monkeypatch):
+    monkeypatch.setattr(bridge_process, "_CHECK_S", 0.1)
+    with site.bridge(SHORT, lead_minutes=LEAD):
+        job_id = site.submit(GPU, "--time=60", command="sleep 480")
+    stopping = threading.Event()
+    thread = threading.Thread(target=bridge_process.supervise, args=(site.state, stopping))
+    thread.start()
+    try:
+        touch_heartbeat(site.state)
+        time.sleep(0.5)
+        assert site.cluster.job(job_id)["TimeLimit"] == "00:04:00"
+        past_s = time.time() - bridge_process.RESTORE_AFTER_S
+        os.utime(site.state / HEARTBEAT, (past_s, past_s))
+        job = site.cluster.wait_for(job_id, "COMPLETED", "TIMEOUT")
+    finally:
+        stopping.set()
+        thread.join()
+
+    assert (job["JobState"], job["TimeLimit"]) == ("COMPLETED", "01:00:00")
 
 
 def test_the_command_restores_limits_too(site):

@@ -35,7 +35,7 @@ def site(tmp_path_factory):
 
 
 class Processes:
-    """Server, bridge and watcher of a site as processes, which can be killed and started anew."""
+    """Server, bridge and watcher of a site as processes, which can be killed and restarted."""
 
     def __init__(self, site, folder):
         self.site, self.log, self.port = site, folder / "outcomes.db", free_port()
