@@ -6,41 +6,24 @@ Whatever fails, the answer is "no changes": Slurm then treats the job as if Pres
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from threading import Lock
-from typing import Protocol
 
-from presage.errors import InvalidJobError, PresageError, one_line
-from presage.features.device.device import Device
-from presage.features.placement import Placement
+from presage.errors import PresageError, one_line
 from presage.schedulers.slurm.bridge.decide import CPU, DecisionOptions, decide
+from presage.schedulers.slurm.bridge.job_forecasts import Backend, JobForecasts
 from presage.schedulers.slurm.bridge.submission import Changes, Submission, parse_lines
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import to_features, to_message
 from presage.schedulers.slurm.job_note import is_word
-from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.server.log import log
 
 THREADS = 4
 MAX_PENDING = 16  # predictions; further submissions are answered without one
-DEVICE_AGE_S = 300.0  # a new release may have other calibrations
-
-
-class Backend(Protocol):
-    """Part of :class:`presage.serving.predictor.prediction_backend.PredictionBackend` used here."""
-
-    def predict(self, placements: list[Placement], *, coverage: float) -> list[JobForecast]:
-        """Return one forecast per placement."""
-        ...
-
-    def device(self, kind: str) -> Device:
-        """Return the device of a kind."""
-        ...
 
 
 class Bridge:
@@ -52,6 +35,8 @@ class Bridge:
         Source of forecasts.
     kinds : mapping of str to str
         Device kind by GRES type, "gpu" for GPUs of any other type, and "cpu" for jobs without GPU.
+    store : FeatureStore
+        Keeps the features of jobs on one device, whose outcomes are reported.
     is_watched : callable
         Returns whether the watcher runs. Without it time limits are unchanged, because no limit
         would be extended.
@@ -69,10 +54,10 @@ class Bridge:
         is_watched: Callable[[], bool],
         timeout_s: float = 0.04,
     ) -> None:
-        self._backend, self._store, self._kinds, self._options = backend, store, kinds, options
+        self._store, self._kinds, self._options = store, kinds, options
+        self._forecasts = JobForecasts(backend, options)
         self._is_watched, self._timeout_s = is_watched, timeout_s
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm-bridge")
-        self._devices: dict[str, tuple[float, Device]] = {}
         self._pending, self._counting = 0, Lock()
         self.counts: Counter[str] = Counter()
 
@@ -82,13 +67,13 @@ class Bridge:
             is_busy = self._pending >= MAX_PENDING
             self._pending += not is_busy
         if is_busy:
-            return self._counted(Changes(reason="too many submissions are pending"))
+            return self._counted(Changes(reason="too many submissions are pending"), "busy")
         done = self._pool.submit(self._decide, request)
         done.add_done_callback(self._finished)
         try:
             return self._counted(done.result(timeout=self._timeout_s))
         except FutureTimeoutError:
-            return self._counted(Changes(reason="the predictor did not answer in time"))
+            return self._counted(Changes(reason="the predictor did not answer in time"), "late")
 
     def warm_up(self) -> None:
         """Connect to the predictor and read the devices, so that the first job need not wait.
@@ -99,15 +84,15 @@ class Bridge:
             The predictor cannot be reached, or a device kind is unknown.
         """
         for kind in set(self._kinds.values()):
-            self._device(kind)
+            self._forecasts.device(kind)
 
     def _finished(self, _done: Future[Changes]) -> None:
         with self._counting:
             self._pending -= 1
 
-    def _counted(self, changes: Changes) -> bytes:
+    def _counted(self, changes: Changes, result: str = "") -> bytes:
         with self._counting:
-            self.counts[changes.reason or "answered"] += 1
+            self.counts[result or ("unchanged" if changes.reason else "answered")] += 1
         if changes.reason:
             log(logging.INFO, "a submission is unchanged", reason=changes.reason)
         return changes.lines()
@@ -125,43 +110,16 @@ class Bridge:
         if not job.features:
             return Changes(reason="the job has no features")
         gres, gpus = job.gpu_request()
-        if not job.is_single or gpus > 1:
-            return Changes(reason="the job uses several devices, nodes or tasks")
+        if not job.is_supported or gpus is None:
+            return Changes(reason="its nodes, tasks or generic resources are not supported")
         kind = self._kinds.get(gres) or self._kinds.get("gpu") if gpus else self._kinds.get(CPU)
         if not kind or not is_word(kind):
-            return Changes(reason=f"no device kind for {'GPUs' if gpus else 'jobs without GPU'}")
+            return Changes(reason=f"no device kind for {'its GPUs' if gpus else 'its CPUs'}")
         message = to_message(job.features)
-        features = to_features(message)
-        device = self._device(kind)
-        placement = Placement(features, device)
-        forecast = self._forecast(placement)
-        changes = decide(job, forecast, device, self._store.put(message), self._options)
-        if changes.time_limit_minutes is not None and not self._is_watched():
-            unwatched = replace(job, options=job.options | {"pin-time"})
-            changes = decide(unwatched, forecast, device, self._store.put(message), self._options)
-        return changes
-
-    def _forecast(self, placement: Placement) -> JobForecast:
-        """Return the forecast whose upper ends are at the quantile and at one minus the risk."""
-        of_time = round(2 * self._options.quantile - 1, 6)
-        of_memory = round(1 - 2 * self._options.risk, 6)
-        (forecast,) = self._backend.predict([placement], coverage=of_time)
-        if of_memory == of_time:
-            return forecast
-        (other,) = self._backend.predict([placement], coverage=of_memory)
-        return replace(other, runtime_s=forecast.runtime_s, step_time_s=forecast.step_time_s)
-
-    def _device(self, kind: str) -> Device:
-        now_s = time.monotonic()
-        found = self._devices.get(kind)
-        if found is None or now_s - found[0] > DEVICE_AGE_S:
-            found = now_s, self._backend.device(kind)
-            self._devices[kind] = found
-        return found[1]
-
-
-def check_kinds(kinds: Mapping[str, str]) -> None:
-    """Raise InvalidJobError if a device kind cannot be written into a job's note."""
-    for kind in kinds.values():
-        if not is_word(kind):
-            raise InvalidJobError(f"device kind {kind!r} has characters other than a-z 0-9 . _ - +")
+        features, device = to_features(message), self._forecasts.device(kind)
+        forecast = self._forecasts.forecast(features, device, max(1, gpus), job.nodes)
+        # The outcome of a job is that of one device.
+        digest = self._store.put(message) if gpus <= 1 else ""
+        if not self._is_watched():
+            job = replace(job, options=job.options | {"pin-time"})
+        return decide(job, forecast, device, digest, self._options)

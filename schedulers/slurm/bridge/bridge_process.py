@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from presage.errors import PresageError
-from presage.schedulers.slurm.bridge.bridge import Backend, Bridge
+from presage.schedulers.slurm.bridge.bridge import Bridge
 from presage.schedulers.slurm.bridge.bridge_server import SOCKET, BridgeServer
 from presage.schedulers.slurm.bridge.decide import DecisionOptions
+from presage.schedulers.slurm.bridge.job_forecasts import Backend
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.watch.slurm_job import Slurm
 from presage.schedulers.slurm.watch.watcher import STALE_S, heartbeat_age_s, restore

@@ -47,7 +47,7 @@ def decide(
     features: str,
     options: DecisionOptions,
 ) -> Changes:
-    """Return the changes for a job that uses one device.
+    """Return the changes for a job.
 
     A value is unchanged if the user gave it, the options pin it, or its forecast is out of domain
     or not a positive number. The time limit is only lowered.
@@ -55,8 +55,8 @@ def decide(
     Parameters
     ----------
     forecast : JobForecast
-        Of the job solo on the device. Run time at ``options.quantile`` and memory at ``1 -
-        options.risk`` are the upper ends of their intervals.
+        Of the job on its devices, without co-located jobs. Run time at ``options.quantile`` and
+        memory at ``1 - options.risk`` are the upper ends of their intervals.
     features : str
         Digest of the features in the feature store.
     """

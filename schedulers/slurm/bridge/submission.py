@@ -15,6 +15,7 @@ from presage.errors import InvalidRequestError
 PROTOCOL = "1"
 MAX_REQUEST_BYTES = 256 * 1024
 UNLIMITED = "unlimited"
+MAX_GPUS = 65_536
 _GPUS = re.compile(r"(?:gres:)?gpu(?::(?P<kind>[a-zA-Z][\w-]*))?(?:[:=](?P<count>\d+))?")
 _WHOLE = re.compile(r"\d{1,10}")
 
@@ -33,8 +34,12 @@ class Submission:
         Whether the user gave --mem, --mem-per-cpu or --mem-per-gpu.
     gpus : str
         Requested GRES as Slurm writes them, all options together, such as "gres:gpu:a100:1".
-    is_single : bool
-        Whether the job is one task on one node, and no part of a heterogeneous job.
+    gpus_per_node : bool
+        Whether ``gpus`` counts the GPUs of each node, and not all of the job.
+    nodes, tasks : int
+        Least number of nodes, and number of tasks.
+    is_heterogeneous : bool
+        Whether it is a part of a heterogeneous job.
     features : str
         Text of :mod:`presage.schedulers.slurm.feature_text`; "" if there are none.
     options : frozenset of str
@@ -48,7 +53,10 @@ class Submission:
     has_memory: bool = False
     has_nice: bool = False
     gpus: str = ""
-    is_single: bool = True
+    gpus_per_node: bool = True
+    nodes: int = 1
+    tasks: int = 1
+    is_heterogeneous: bool = False
     features: str = ""
     options: frozenset[str] = frozenset()
 
@@ -77,22 +85,33 @@ class Submission:
             has_memory=values.get("has_memory") == "1",
             has_nice=values.get("has_nice") == "1",
             gpus=values.get("gres", ""),
-            is_single=values.get("is_single") == "1",
+            gpus_per_node=values.get("gres_per_node") == "1",
+            nodes=_number(values, "nodes"),
+            tasks=_number(values, "tasks"),
+            is_heterogeneous=values.get("is_heterogeneous") == "1",
             features=values.get("features", ""),
             options=frozenset(values.get("options", "").split(",")) - {""},
         )
 
-    def gpu_request(self) -> tuple[str, int]:
-        """Return the type ("" for any) and number of requested GPUs; other GRES count as many.
+    @property
+    def is_supported(self) -> bool:
+        """Whether nodes and tasks are such that the features describe the job.
 
-        A request that is not simply GPUs of one type returns ("", 1000), which no rule accepts.
+        Processes on the CPUs of several nodes or tasks have no forecast.
         """
+        if self.is_heterogeneous:
+            return False
+        return bool(self.gpus) or (self.nodes == 1 and self.tasks == 1)
+
+    def gpu_request(self) -> tuple[str, int | None]:
+        """Return the type ("" for any) and the number of all GPUs; None for other requests."""
         if not self.gpus:
             return "", 0
         match = _GPUS.fullmatch(self.gpus)
         if match is None:
-            return "", 1000
-        return match["kind"] or "", int(match["count"] or 1)
+            return "", None
+        count = int(match["count"] or 1) * (self.nodes if self.gpus_per_node else 1)
+        return match["kind"] or "", count if self.nodes <= count <= MAX_GPUS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +137,13 @@ class Changes:
         }
         rows = [f"{name}={value}\n" for name, value in values.items() if value is not None]
         return ("".join(rows) + "\n").encode()
+
+
+def _number(values: Mapping[str, str], name: str) -> int:
+    text = values.get(name, "1")
+    if not _WHOLE.fullmatch(text):
+        raise InvalidRequestError(f"{name} is not a number")
+    return max(1, int(text))
 
 
 def parse_lines(request: bytes) -> dict[str, str]:

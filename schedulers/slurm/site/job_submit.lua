@@ -46,23 +46,24 @@ local function own_limit(job_desc, part_list)
   return nil
 end
 
--- All GRES of the job in one text, and whether it is one task on one node.
+-- All GRES of the job in one text, and whether they are those of each node.
 local function gres(job_desc)
-  local parts = {}
+  local parts, per_node = {}, false
   for _, name in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
     local text = job_desc[name]
-    if type(text) == "string" and text ~= "" then parts[#parts + 1] = text end
+    if type(text) == "string" and text ~= "" then
+      per_node = name == "tres_per_node"
+      if name == "tres_per_socket" or name == "tres_per_task" then text = name .. ":" .. text end
+      parts[#parts + 1] = text
+    end
   end
-  return table.concat(parts, ",")
+  return table.concat(parts, ","), per_node
 end
 
-local function is_single(job_desc)
-  local function at_most_one(value) -- 65534 is "not given" of 16-bit fields
-    return not given(value) or value <= 1 or value >= 65534
-  end
-  return at_most_one(job_desc.min_nodes) and at_most_one(job_desc.num_tasks)
-    and at_most_one(job_desc.ntasks_per_node)
-    and not given(job_desc.het_job_offset)
+-- A count of the job, 1 where the user gave none (65534 is "not given" of 16-bit fields).
+local function count(value)
+  if given(value) and value ~= 65534 then return math.max(1, value) end
+  return 1
 end
 
 local function request_for(job_desc, part_list, features, options)
@@ -77,8 +78,12 @@ local function request_for(job_desc, part_list, features, options)
   add("has_memory", given(job_desc.min_mem_per_node) or given(job_desc.min_mem_per_cpu)
     or (job_desc.mem_per_tres ~= nil and job_desc.mem_per_tres ~= ""))
   add("has_nice", given(job_desc.nice) and job_desc.nice ~= NICE_OFFSET)
-  add("gres", gres(job_desc))
-  add("is_single", is_single(job_desc))
+  local requested, per_node = gres(job_desc)
+  add("gres", requested)
+  add("gres_per_node", per_node)
+  add("nodes", count(job_desc.min_nodes))
+  add("tasks", count(job_desc.num_tasks) * count(job_desc.ntasks_per_node))
+  add("is_heterogeneous", given(job_desc.het_job_offset))
   add("options", options)
   add("features", features)
   return table.concat(lines, "\n") .. "\n\n"

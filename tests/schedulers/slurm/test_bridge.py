@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import to_text
 from presage.schedulers.slurm.job_note import JobNote
 from tests.features import examples
-from tests.schedulers.slurm.test_decide import forecasts
+from tests.schedulers.slurm.test_decide import forecast, forecasts
 
 FEATURES = to_text(examples.features())
 NOTHING = {"presage": "1"}
@@ -31,6 +32,7 @@ class FakeBackend:
     def __init__(self, answer=None, *, wait: Event | None = None) -> None:
         self.answer, self.wait = answer or forecasts(), wait
         self.coverages: list[float] = []
+        self.sizes: list[tuple[int, int]] = []
 
     def predict(self, placements, *, coverage):
         self.coverages.append(coverage)
@@ -39,6 +41,12 @@ class FakeBackend:
         if isinstance(self.answer, Exception):
             raise self.answer
         return [self.answer for _ in placements]
+
+    def predict_scaling(self, request, *, coverage):
+        (size,) = request.placements
+        assert request.requested == size
+        self.sizes.append((size.gpus, size.nodes))
+        return SimpleNamespace(forecasts=[SimpleNamespace(step_time_s=forecast(0.2, 0.5))])
 
     def device(self, kind):
         if kind == "unknown":
@@ -50,7 +58,7 @@ def request(**values: str) -> bytes:
     given = {
         "presage": "1",
         "own_limit": "600",
-        "is_single": "1",
+        "gres_per_node": "1",
         "gres": "gres:gpu:a100:1",
         "features": FEATURES,
     } | values
@@ -94,6 +102,36 @@ def test_quantile_and_risk_are_requested_as_coverages(tmp_path):
     assert backend.coverages == [0.8, 0.9, 0.9, 0.8]
 
 
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"gres": "gres:gpu:a100:4"}, (4, 1)),
+        ({"gres": "gres:gpu:a100:4", "nodes": "2", "tasks": "8"}, (8, 2)),
+        ({"gres": "gres:gpu:a100:4", "nodes": "2", "gres_per_node": "0"}, (4, 2)),
+        ({"gres": "gres:gpu:a100:1", "nodes": "3"}, (3, 3)),
+    ],
+)
+def test_the_step_of_several_gpus_includes_their_synchronization(changes, size, tmp_path):
+    backend = FakeBackend()
+    found = answer(make_bridge(tmp_path, backend, shards_per_gpu=10), request(**changes))
+
+    # A run of 3,000 s at steps of 0.2 s, of which 100 are now 0.5 s.
+    assert backend.sizes == [size]
+    assert found["time_limit"] == "51"
+    note = JobNote.parse(found["note"])
+    assert note is not None
+    assert note.predicted_s == 3030
+    assert not note.features
+
+
+def test_a_job_on_the_cpus_of_several_nodes_or_tasks_is_unchanged(tmp_path):
+    bridge = make_bridge(tmp_path, kinds={"cpu": "cpu-2"})
+
+    assert "note" in answer(bridge, request(gres=""))
+    assert answer(bridge, request(gres="", nodes="2")) == NOTHING
+    assert answer(bridge, request(gres="", tasks="2")) == NOTHING
+
+
 def test_without_a_watcher_the_limit_is_unchanged(tmp_path):
     found = answer(make_bridge(tmp_path, is_watched=False), request())
 
@@ -111,8 +149,10 @@ def test_without_a_watcher_the_limit_is_unchanged(tmp_path):
         {"features": "A" * 1000},
         {"features": FEATURES[:-20]},
         {"own_limit": "soon"},
-        {"is_single": "0"},
-        {"gres": "gres:gpu:a100:2"},
+        {"is_heterogeneous": "1"},
+        {"nodes": "many"},
+        {"nodes": "9", "gres_per_node": "0", "gres": "gres:gpu:a100:8"},
+        {"gres": "gres:gpu:a100:99999"},
         {"gres": "gres:gpu:h100:1"},
         {"gres": "gres:shard:1"},
         {"gres": ""},
@@ -164,7 +204,7 @@ def test_a_predictor_that_hangs_delays_no_answer_and_takes_no_more_than_its_thre
             begin_s = time.monotonic()
             assert answer(bridge, request()) == NOTHING
             assert time.monotonic() - begin_s < 0.5
-        assert bridge.counts["too many submissions are pending"] >= MAX_PENDING
+        assert bridge.counts["busy"] >= MAX_PENDING
     finally:
         release.set()
     until_s = time.monotonic() + 10

@@ -117,17 +117,19 @@ def test_features_are_passed_on_with_any_export(site):
     assert site.note(job_id) is not None
 
 
-def test_an_array_has_one_note_for_all_tasks_and_a_heterogeneous_job_has_none(site):
-    with site.bridge():
+def test_arrays_and_several_gpus_have_notes_and_heterogeneous_jobs_have_none(site):
+    backend = FakeBackend()
+    with site.bridge(backend):
         array = site.submit(GPU, "--array=0-2")
-        several = site.submit(GPU, "--nodes=2")
+        several = site.submit("--gres=gpu:a100:2", "--nodes=2", "--ntasks=4")
         script = site.cluster.folder / "het.sh"
         script.write_text("#!/bin/sh\n#SBATCH --gres=gpu:1\n#SBATCH hetjob\n#SBATCH -n1\ntrue\n")
         env = {"SLURM_PRESAGE_JOB": FEATURES}
         het = site.cluster.run("sbatch", "--parsable", str(script), env=env).strip()
 
     assert site.note(array).set_minutes == 50
-    assert site.note(several) is None
+    assert backend.sizes == [(4, 2)]
+    assert site.note(several).set_minutes == 51
     assert "presage" not in site.cluster.run("scontrol", "show", "job", het)
 
 

@@ -44,8 +44,9 @@ def test_a_limit_is_a_number_unlimited_or_uncertain():
         ("gres:gpu:2", ("", 2)),
         ("gres:gpu:a100", ("a100", 1)),
         ("gres:gpu:a100:4", ("a100", 4)),
-        ("gres:gpu:1,gres:gpu:1", ("", 1000)),
-        ("gres:shard:2", ("", 1000)),
+        ("gres:gpu:1,gres:gpu:1", ("", None)),
+        ("gres:shard:2", ("", None)),
+        ("tres_per_task:gres:gpu:1", ("", None)),
     ],
 )
 def test_requested_gpus_have_a_type_and_a_number(gpus, request_):
