@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 SHARDS_PER_GPU = 10
+_BACKFILL = "SchedulerType=sched/backfill"
 _CONF = """
 ClusterName=presage
 SlurmctldHost={host}(127.0.0.1)
@@ -37,7 +38,6 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 GresTypes=gpu,shard
 SlurmdParameters=config_overrides
-SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0
 JobCompType=jobcomp/none
 AccountingStorageType=accounting_storage/none
@@ -240,6 +240,7 @@ def slurm(
         _CONF.format(
             host=socket.gethostname().split(".")[0], controller_port=free_port(), folder=folder
         ),
+        *([] if any(line.startswith("SchedulerType=") for line in settings) else [_BACKFILL]),
         *settings,
     ]
     gres = [f"gpu:a100:{gpus}", f"shard:{gpus * SHARDS_PER_GPU}"] if gpus else []

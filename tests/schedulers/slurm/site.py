@@ -24,7 +24,7 @@ from tests.support.slurm import SlurmCluster, missing_slurm, slurm
 FEATURES = to_text(examples.features())
 GPU = "--gres=gpu:a100:1"
 PARTITIONS = (
-    "PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=600",
+    "PartitionName=main Nodes=ALL Default=YES DefaultTime=60 MaxTime=1440",
     "PartitionName=open Nodes=ALL",
 )
 
@@ -76,7 +76,14 @@ class Site:
 
 
 @contextmanager
-def slurm_site(folder: Path, *, speed: float = 1, settings: Sequence[str] = ()) -> Iterator[Site]:
+def slurm_site(
+    folder: Path,
+    *,
+    speed: float = 1,
+    settings: Sequence[str] = (),
+    nodes: int = 3,
+    gpus: int = 2,
+) -> Iterator[Site]:
     """Yield a running cluster whose job_submit.lua asks a bridge that is not there yet."""
     state, conf = folder / "presage", folder / "slurm.conf"
     state.mkdir(mode=0o700)
@@ -87,6 +94,12 @@ def slurm_site(folder: Path, *, speed: float = 1, settings: Sequence[str] = ()) 
         files = {**files, JOB_SUBMIT: script}
     own = ("JobSubmitPlugins=lua", "SlurmctldDebug=debug", f"EpilogSlurmctld={folder / EPILOG}")
     with slurm(
-        folder, speed=speed, partitions=PARTITIONS, settings=(*own, *settings), files=files
+        folder,
+        nodes=nodes,
+        gpus=gpus,
+        speed=speed,
+        partitions=PARTITIONS,
+        settings=(*own, *settings),
+        files=files,
     ) as cluster:
         yield Site(cluster, state)
