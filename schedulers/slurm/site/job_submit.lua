@@ -30,18 +30,37 @@ local function given(value)
   return type(value) == "number" and value < NO_VAL
 end
 
--- Limit in minutes that the job has without Presage: "unlimited", a number, or nil if uncertain.
-local function own_limit(job_desc, part_list)
-  if given(job_desc.time_limit) then return job_desc.time_limit end
-  if job_desc.time_limit == INFINITE then return nil end -- the partition decides
-  local name, partition = job_desc.partition, nil
-  for key, part in pairs(part_list) do
-    if name == nil and part.flag_default ~= 0 or name == key then partition = part end
+-- Partitions in which the job may start; nil if one is not known.
+local function partitions_of(job_desc, part_list)
+  local found = {}
+  if job_desc.partition == nil then
+    for _, partition in pairs(part_list) do
+      if partition.flag_default ~= 0 then found[1] = partition end
+    end
+  else
+    for name in job_desc.partition:gmatch("[^,]+") do
+      if part_list[name] == nil then return nil end
+      found[#found + 1] = part_list[name]
+    end
   end
-  if partition == nil then return nil end
-  for _, minutes in ipairs({ partition.default_time, partition.max_time }) do
-    if given(minutes) then return minutes end
-    if minutes == INFINITE then return "unlimited" end
+  return #found > 0 and found or nil
+end
+
+-- Limit in minutes that the job has without Presage: "unlimited", a number, or nil if it is not
+-- certain or above what a partition permits.
+local function own_limit(job_desc, part_list)
+  local partitions, minutes = partitions_of(job_desc, part_list), job_desc.time_limit
+  if partitions == nil or minutes == INFINITE then return nil end
+  if given(minutes) then
+    for _, partition in ipairs(partitions) do
+      if given(partition.max_time) and minutes > partition.max_time then return nil end
+    end
+    return minutes
+  end
+  if #partitions > 1 then return nil end
+  for _, value in ipairs({ partitions[1].default_time, partitions[1].max_time }) do
+    if given(value) then return value end
+    if value == INFINITE then return "unlimited" end
   end
   return nil
 end
@@ -165,6 +184,7 @@ local function apply(job_desc, changes)
 end
 
 local function submit(job_desc, part_list)
+  if job_desc.script == nil then return end -- srun and salloc have no environment here
   local comment = job_desc.admin_comment
   if type(comment) == "string" and comment:find("presage:", 1, true) then
     job_desc.admin_comment = comment:gsub("presage:", "presage_") -- only the bridge writes notes

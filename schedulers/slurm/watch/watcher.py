@@ -88,7 +88,7 @@ class Watcher:
         while not stopping.is_set():
             try:
                 self.pass_once()
-            except PresageError as error:  # slurmctld restarts, for example
+            except (PresageError, OSError) as error:  # slurmctld restarts, or the disk is full
                 log(logging.WARNING, "a pass failed", error=str(error)[:300])
             stopping.wait(poll_s)
 

@@ -56,6 +56,28 @@ def test_the_own_limit_of_a_longer_forecast_is_kept(site):
     assert site.cluster.job(job_id)["TimeLimit"] == "00:40:00"
 
 
+def test_a_limit_above_that_of_a_partition_is_unchanged(site):
+    with site.bridge():
+        one = site.submit(GPU, "--time=1441")
+        several = site.submit(GPU, "--time=1441", "--partition=open,main")
+        within = site.submit(GPU, "--time=1440", "--partition=open,main")
+
+    assert site.cluster.job(one)["TimeLimit"] == "1-00:01:00"
+    assert site.cluster.job(several)["TimeLimit"] == "1-00:01:00"
+    assert site.note(within).set_minutes == 50
+
+
+def test_jobs_of_srun_are_not_asked_about(site):
+    before = len(site.asked_ms())
+    log = site.cluster.folder / "slurmctld.log"
+    errors = log.read_text().count("error: ")
+    with site.bridge():
+        site.cluster.run("srun", "true", env={"SLURM_PRESAGE_JOB": FEATURES})
+
+    assert len(site.asked_ms()) == before
+    assert log.read_text().count("error: ") == errors
+
+
 def test_memory_shards_and_nice_are_set(site):
     backend = FakeBackend(forecasts(memory_gib=2))
     with site.bridge(backend, shards_per_gpu=10, nice_per_doubling=10):
