@@ -99,9 +99,15 @@ class RequestOptions:
         ConfigError
             There is none, or one is not GRES=KIND.
         """
+        from presage.schedulers.slurm.job_note import is_word
+
         kinds: dict[str, str] = {}
         for text in self.device or ():
             gres, _, kind = text.partition("=")
+            if not is_word(kind):
+                raise ConfigError(
+                    f"--device {text!r}: the kind has characters other than A-Z a-z 0-9 . _ - + :"
+                )
             if not gres or not kind or gres in kinds:
                 raise ConfigError(
                     f"--device {text!r}: write GRES=KIND, each type once, as in --device a100="
