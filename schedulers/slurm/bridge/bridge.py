@@ -75,8 +75,8 @@ class Bridge:
         except FutureTimeoutError:
             return self._counted(Changes(reason="the predictor did not answer in time"), "late")
 
-    def warm_up(self) -> None:
-        """Connect to the predictor and read the devices, so that the first job need not wait.
+    def refresh(self) -> None:
+        """Read the devices again, so that no submission has to wait for them.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Bridge:
             The predictor cannot be reached, or a device kind is unknown.
         """
         for kind in set(self._kinds.values()):
-            self._forecasts.device(kind)
+            self._forecasts.read_device(kind)
 
     def _finished(self, _done: Future[Changes]) -> None:
         with self._counting:

@@ -20,6 +20,7 @@ from presage.serving.server.log import log
 
 RESTORE_AFTER_S = 2 * STALE_S  # without the watcher; the least lead is as long
 _CHECK_S = 5.0
+_REFRESH_S = 60.0
 
 
 def run_bridge(
@@ -47,16 +48,27 @@ def run_bridge(
         is_watched=lambda: heartbeat_age_s(state) < STALE_S,
         timeout_s=timeout_s,
     )
-    try:
-        bridge.warm_up()
-    except PresageError as error:  # the prediction server may start after the bridge
-        log(logging.WARNING, "no forecasts yet", error=str(error)[:300])
     with BridgeServer(state / SOCKET, bridge.respond):
         gc.collect()
         gc.freeze()
         started(state / SOCKET)
+        refreshing = threading.Thread(target=_refresh, args=(bridge, stopping), daemon=True)
+        refreshing.start()
         supervise(state, stopping)
     log(logging.INFO, "bridge stopped", answers=dict(bridge.counts))
+
+
+def _refresh(bridge: Bridge, stopping: threading.Event) -> None:
+    """Refresh the devices for as long as the bridge runs; the predictor may start after it."""
+    wait_s = 0.0
+    while not stopping.wait(wait_s):
+        try:
+            bridge.refresh()
+        except PresageError as error:
+            log(logging.WARNING, "no device data", error=str(error)[:300])
+            wait_s = _CHECK_S
+        else:
+            wait_s = _REFRESH_S
 
 
 def supervise(state: Path, stopping: threading.Event) -> None:

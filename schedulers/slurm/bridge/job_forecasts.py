@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -18,8 +17,6 @@ from presage.features.scaling.scaling_request import (
 )
 from presage.schedulers.slurm.bridge.decide import DecisionOptions
 from presage.serving.predictor.prediction_backend import JobForecast
-
-DEVICE_AGE_S = 300.0  # a new release may have other calibrations
 
 
 class Backend(Protocol):
@@ -52,22 +49,29 @@ class JobForecasts:
         self._backend = backend
         self._of_time = round(2 * options.quantile - 1, 6)  # coverages of the intervals
         self._of_memory = round(1 - 2 * options.risk, 6)
-        self._devices: dict[str, tuple[float, Device]] = {}
+        self._devices: dict[str, Device] = {}
 
     def device(self, kind: str) -> Device:
-        """Return the device of a kind; cached for ``DEVICE_AGE_S``.
+        """Return the device of a kind, as it was read last.
 
         Raises
         ------
         UnknownDeviceError
             The kind is unknown.
         """
-        now_s = time.monotonic()
-        found = self._devices.get(kind)
-        if found is None or now_s - found[0] > DEVICE_AGE_S:
-            found = now_s, self._backend.device(kind)
-            self._devices[kind] = found
-        return found[1]
+        if kind not in self._devices:
+            self.read_device(kind)
+        return self._devices[kind]
+
+    def read_device(self, kind: str) -> None:
+        """Read a device from the predictor, whose new release may have other calibrations.
+
+        Raises
+        ------
+        PresageError
+            The kind is unknown, or the predictor cannot be reached.
+        """
+        self._devices[kind] = self._backend.device(kind)
 
     def forecast(self, job: JobFeatures, device: Device, gpus: int, nodes: int) -> JobForecast:
         """Return the forecast of a job on ``gpus`` devices of ``nodes`` nodes.

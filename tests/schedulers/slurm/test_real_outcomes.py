@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -45,7 +46,8 @@ class Processes:
         self.commands = {
             "serve": ["serve", "--release", str(RELEASE), "--port", str(self.port),
                       "--outcomes", str(self.log)],
-            "bridge": ["slurm", "bridge", "--predictor", target, "--device", "cpu=cpu-2", *state],
+            "bridge": ["slurm", "bridge", "--predictor", target, "--device", "cpu=cpu-2",
+                       "--timeout", "2000", *state],
             "watch": ["slurm", "watch", "--report", target, "--poll", "0.3", *state],
         }  # fmt: skip
         self.running = {}
@@ -70,13 +72,18 @@ class Processes:
             process.kill()
             process.wait()
 
+    def is_serving(self):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return None
+
     def outcomes(self):
         """Return the outcomes that are in the server's log."""
         if not self.log.exists():
             return []
         return [pb.Outcome.FromString(row.message) for row in read_outcomes(self.log)]
 
-    def count(self, number, timeout_s=60):
+    def count(self, number, timeout_s=120):
         """Wait for this number of outcomes; return all."""
         until_s = time.monotonic() + timeout_s
         while len(found := self.outcomes()) < number:
@@ -91,12 +98,15 @@ def processes(site, folder):
     with ExitStack() as stack:
         stack.callback(running.stop)
         running.start("serve")
+        site.cluster.until(running.is_serving, "the server", timeout_s=90)
         running.start("watch")
         running.start("bridge")
         site.cluster.until(
-            lambda: (site.state / "bridge.sock").exists() or None, "the bridge", timeout_s=30
+            lambda: (site.state / "bridge.sock").exists() or None, "the bridge", timeout_s=90
         )
-        site.cluster.until(lambda: (site.state / HEARTBEAT).exists() or None, "the watcher")
+        site.cluster.until(
+            lambda: (site.state / HEARTBEAT).exists() or None, "the watcher", timeout_s=90
+        )
         yield running
 
 

@@ -38,7 +38,9 @@ def bridge(
     state: State = STATE,
     timeout: Annotated[
         int,
-        typer.Option(min=1, max=70, help="Time limit of an answer in milliseconds."),
+        typer.Option(
+            min=1, help="Time limit of an answer in milliseconds; job_submit.lua waits 80."
+        ),
     ] = 40,
 ) -> None:
     """Answer job_submit.lua with the requests of each submitted job, by its forecast.
