@@ -33,7 +33,7 @@ def watch(
     state: State = STATE,
     lead: Lead = 10,
     poll: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=60, help="Time between two passes.")
+        float, typer.Option(metavar="SECONDS", min=0.1, max=20, help="Time between two passes.")
     ] = 15,
 ) -> None:
     """Extend the time limits of running jobs up to their users' own, and report outcomes.
