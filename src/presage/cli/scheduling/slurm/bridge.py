@@ -18,6 +18,18 @@ from presage.cli.scheduling.slurm.options import (
 )
 from presage.system.text.terminal import say
 
+_Source = Annotated[
+    str,
+    typer.Option(
+        metavar="SOURCE",
+        help="Source of forecasts: HOST:PORT of a prediction server, or a release folder.",
+    ),
+]
+_Timeout = Annotated[
+    int,
+    typer.Option(min=1, help="Time limit of an answer in milliseconds; job_submit.lua waits 80."),
+]
+
 
 @command(
     examples="""
@@ -26,22 +38,11 @@ from presage.system.text.terminal import say
     """
 )
 def bridge(
-    predictor: Annotated[
-        str,
-        typer.Option(
-            metavar="SOURCE",
-            help="Source of forecasts: HOST:PORT of a prediction server, or a release folder.",
-        ),
-    ],
+    predictor: _Source,
     requests: RequestOptions,
     service: ServiceOptions,
     state: State = STATE,
-    timeout: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Time limit of an answer in milliseconds; job_submit.lua waits 80."
-        ),
-    ] = 40,
+    timeout: _Timeout = 40,
 ) -> None:
     """Answer job_submit.lua with the requests of each submitted job, by its forecast.
 
@@ -56,13 +57,12 @@ def bridge(
     folder: Path = prepare_state(state)
     backend = load_backend(predictor, timeout / 1000, service.credentials())
     log_as_json()
-    stopping = until_signal()
     run_bridge(
         backend,
         folder,
         kinds,
         options,
         timeout_s=timeout / 1000,
-        stopping=stopping,
+        stopping=until_signal(),
         started=lambda path: say(f"answering job_submit.lua at {path}", err=True),
     )

@@ -11,6 +11,19 @@ from presage.cli.command import command
 from presage.cli.options.job import JOB_FORMATS, Iterations, ModelOptions
 from presage.errors import ConfigError
 
+_Arguments = Annotated[
+    list[str], typer.Argument(metavar="ARGUMENTS...", help="Arguments of sbatch, after --.")
+]
+_Pins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Value to leave as it is: time, memory or nice. May be repeated."
+    ),
+]
+_Share = Annotated[
+    bool, typer.Option("--share", help="Let the job share its GPU with others, if it fits.")
+]
+
 
 @command(
     examples="""
@@ -23,22 +36,11 @@ from presage.errors import ConfigError
 )
 def sbatch(
     job: Annotated[str, typer.Option(metavar="JOB", help=JOB_FORMATS)],
-    arguments: Annotated[
-        list[str],
-        typer.Argument(metavar="ARGUMENTS...", help="Arguments of sbatch, after --."),
-    ],
+    arguments: _Arguments,
     model: ModelOptions,
     iterations: Iterations = None,
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Value to leave as it is: time, memory or nice. May be repeated."
-        ),
-    ] = None,
-    share: Annotated[
-        bool,
-        typer.Option("--share", help="Let the job share its GPU with others, if it fits."),
-    ] = False,
+    pin: _Pins = None,
+    share: _Share = False,
 ) -> None:
     """Submit a batch job with the features of its model, by which Slurm's requests are set.
 

@@ -16,6 +16,15 @@ from presage.cli.scheduling.slurm.options import (
 )
 from presage.system.text.terminal import say
 
+_Report = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Prediction server to report the outcomes of jobs to."),
+]
+# slurmctld checks limits for the first time 30 s after its start.
+_Poll = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0.1, max=20, help="Time between two passes.")
+]
+
 
 @command(
     examples="""
@@ -24,17 +33,10 @@ from presage.system.text.terminal import say
 )
 def watch(
     service: ServiceOptions,
-    report: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Prediction server to report the outcomes of jobs to."
-        ),
-    ] = None,
+    report: _Report = None,
     state: State = STATE,
     lead: Lead = 10,
-    poll: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=20, help="Time between two passes.")
-    ] = 15,
+    poll: _Poll = 15,
 ) -> None:
     """Extend the time limits of running jobs up to their users' own, and report outcomes.
 
