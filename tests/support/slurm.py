@@ -108,17 +108,20 @@ class SlurmCluster:
         Folder for its configuration, state and logs.
     speed : float
         How many times faster than real its clock runs, and that of its jobs.
+    variables : mapping of str to str
+        Further variables of its processes' environment.
     """
 
-    def __init__(self, folder: Path, speed: float) -> None:
-        self.folder, self._clock = folder, FastClock(speed) if speed != 1 else None
+    def __init__(self, folder: Path, speed: float, variables: Mapping[str, str]) -> None:
+        self.folder, self._variables = folder, variables
+        self._clock = FastClock(speed) if speed != 1 else None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment of programs that use the cluster."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith("SLURM")}
-        out = {**kept, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        out = {**kept, "SLURM_CONF": str(self.folder / "slurm.conf"), **self._variables}
         return {**out, **self._clock.variables} if self._clock else out
 
     def start(self, name: str) -> None:
@@ -220,6 +223,7 @@ def slurm(
     partitions: Sequence[str] = ("PartitionName=main Nodes=ALL Default=YES DefaultTime=60",),
     settings: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[SlurmCluster]:
     """Yield a running cluster whose nodes are idle.
 
@@ -261,7 +265,7 @@ def slurm(
     for name, text in (files or {}).items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    cluster = SlurmCluster(folder, speed)
+    cluster = SlurmCluster(folder, speed, variables or {})
     try:
         for name in ("slurmctld", *names):
             cluster.start(name)

@@ -77,6 +77,7 @@ def slurm_site(
     nodes: int = 3,
     gpus: int = 2,
     patient: bool = True,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Site]:
     """Yield a running cluster whose job_submit.lua asks a bridge that is not there yet.
 
@@ -102,5 +103,6 @@ def slurm_site(
         partitions=PARTITIONS,
         settings=(*own, *settings),
         files={**files, JOB_SUBMIT: script},
+        variables=variables,
     ) as cluster:
         yield Site(cluster, state)

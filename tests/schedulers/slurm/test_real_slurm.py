@@ -244,6 +244,17 @@ def test_a_bridge_that_is_not_there_changes_nothing(impatient):
     assert impatient.asked_ms()[-1] < 100
 
 
+def test_without_lua_socket_nothing_changes(tmp_path):
+    nowhere = {"LUA_PATH": "/nowhere/?.lua", "LUA_CPATH": "/nowhere/?.so"}
+    with slurm_site(tmp_path, variables=nowhere) as site, site.bridge():
+        plain = requests_of(site, site.cluster.submit("true", GPU, "--time=600"))
+        job_id = site.submit(GPU, "--time=600")
+
+        assert requests_of(site, job_id) == plain
+        log = (site.cluster.folder / "slurmctld.log").read_text()
+    assert "lua-socket is not installed for Lua 5.1" in log
+
+
 def test_a_bridge_that_hangs_delays_one_submission_by_less_than_100_ms_and_then_none(impatient):
     stopping = Event()
     with impatient.answering(lambda raw: (stopping.wait(5) and b"") or b"presage=1\n\n"):
