@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.serving.support.processes import free_port
+from tests.support.fast_clock import FastClock
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ _CONF = """
 ClusterName=presage
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
-SlurmUser=root
+SlurmUser={user}
 SlurmdUser=root
 AuthType=auth/none
 CredType=cred/none
@@ -64,39 +65,6 @@ def missing_slurm() -> str:
     if absent:
         return f"Slurm is not installed ({', '.join(absent)}); see .ci/run"
     return "" if os.geteuid() == 0 else "Slurm's GPU device files are made by root only"
-
-
-class FastClock:
-    """Clock of all processes that have its variables, which runs faster than the real one.
-
-    ``faketime`` makes a clock that its descendants share; one of them keeps it here.
-    """
-
-    def __init__(self, speed: float) -> None:
-        command = ["faketime", "-f", f"+0 x{speed:g}", "cat"]
-        self._keeper = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        self.variables = self._read()
-
-    def close(self) -> None:
-        """Remove the clock."""
-        self._keeper.communicate(timeout=10)
-
-    def _read(self) -> dict[str, str]:
-        """Return the variables of the keeper once it runs ``cat``."""
-        until_s = time.monotonic() + 10
-        pid = self._keeper.pid
-        while time.monotonic() < until_s:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            for one in (str(pid), *children):
-                text = Path(f"/proc/{one}/environ").read_bytes().decode()
-                rows = dict(row.split("=", 1) for row in text.split("\0") if "=" in row)
-                names = [name for name in rows if name.startswith(("FAKETIME", "LD_PRELOAD"))]
-                if "FAKETIME_SHARED" in names:
-                    return {name: rows[name] for name in names}
-            time.sleep(0.01)
-        raise AssertionError("faketime did not start")
 
 
 class SlurmCluster:
@@ -224,6 +192,7 @@ def slurm(
     settings: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
+    user: str = "root",
 ) -> Iterator[SlurmCluster]:
     """Yield a running cluster whose nodes are idle.
 
@@ -233,6 +202,8 @@ def slurm(
         GPUs of each node, of type a100, each with ``SHARDS_PER_GPU`` shards.
     partitions, settings : sequence of str
         Further lines of slurm.conf.
+    user : str
+        SlurmUser. Another one than root has to be able to reach the folder.
     files : mapping of str to str
         Further files in the folder of slurm.conf, such as job_submit.lua, by name.
     """
@@ -242,7 +213,10 @@ def slurm(
         path.mkdir(parents=True)
     lines = [
         _CONF.format(
-            host=socket.gethostname().split(".")[0], controller_port=free_port(), folder=folder
+            host=socket.gethostname().split(".")[0],
+            controller_port=free_port(),
+            folder=folder,
+            user=user,
         ),
         *([] if any(line.startswith("SchedulerType=") for line in settings) else [_BACKFILL]),
         *settings,
@@ -265,6 +239,8 @@ def slurm(
     for name, text in (files or {}).items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
+    for path in (folder, *folder.rglob("*")):
+        shutil.chown(path, user)
     cluster = SlurmCluster(folder, speed, variables or {})
     try:
         for name in ("slurmctld", *names):

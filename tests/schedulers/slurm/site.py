@@ -78,6 +78,7 @@ def slurm_site(
     gpus: int = 2,
     patient: bool = True,
     variables: Mapping[str, str] | None = None,
+    user: str = "root",
 ) -> Iterator[Site]:
     """Yield a running cluster whose job_submit.lua asks a bridge that is not there yet.
 
@@ -104,5 +105,6 @@ def slurm_site(
         settings=(*own, *settings),
         files={**files, JOB_SUBMIT: script},
         variables=variables,
+        user=user,
     ) as cluster:
         yield Site(cluster, state)
