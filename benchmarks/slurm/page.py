@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.slurm.replay import GPUS, LIMITS, NODES
 from benchmarks.slurm.workload import ERROR, USERS
 
@@ -23,10 +21,15 @@ minutes. Users request 24 hours (default), the next usual time above 1.5 times t
 those of [the guide](../schedulers/slurm.md); the predicted limit is a calibrated 90 % quantile
 whose error has a standard deviation of {error:g} in the logarithm.
 
-Mean over the seeds of each replay's mean and 99th percentile of the wait, in minutes:
+Mean and 99th percentile of the wait in minutes, for each replay:
 
-| users | limits | replays | jobs each | mean wait | 99th percentile |
-|---|---|---:|---:|---:|---:|
+| users | seed | limits | jobs | mean wait | 99th percentile |
+|---|---:|---|---:|---:|---:|
+"""
+_ENOUGH_SEEDS = 5
+_FEW = """
+These are first results, on a machine that was busy with other work. So few replays say in which
+direction limits work, and not how much.
 """
 _END = """
 Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
@@ -36,18 +39,17 @@ Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the page of results."""
     text = _BEGIN.format(nodes=NODES, gpus=GPUS, speed=rows[0]["speed"], error=ERROR)
-    for user in USERS:
-        for limits in LIMITS:
-            found = [
-                row
-                for row in rows
-                if (row["users"], row["limits"], row["backfill"]) == (user, limits, True)
-            ]
-            if found:
-                mean = np.mean([row["mean_min"] for row in found])
-                p99 = np.mean([row["p99_min"] for row in found])
-                jobs = found[0]["jobs"]
-                text += f"| {user} | {limits} | {len(found)} | {jobs} | {mean:.1f} | {p99:.1f} |\n"
+    ordered = sorted(
+        (row for row in rows if row["backfill"]),
+        key=lambda row: (list(USERS).index(row["users"]), row["seed"], LIMITS.index(row["limits"])),
+    )
+    for row in ordered:
+        text += (
+            f"| {row['users']} | {row['seed']} | {row['limits']} | {row['jobs']} "
+            f"| {row['mean_min']:.1f} | {row['p99_min']:.1f} |\n"
+        )
+    if len({row["seed"] for row in rows}) < _ENOUGH_SEEDS:
+        text += _FEW
     return text + _END
 
 
