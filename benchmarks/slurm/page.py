@@ -19,8 +19,8 @@ processes on one machine whose clock runs {speed:g} times faster. Run times are 
 minutes. Users request 24 hours (default), the next usual time above 1.5 times the true one
 (rounded), or four times the true one. `job_submit.lua`, the bridge's answers and the watcher are
 those of [the guide](../schedulers/slurm.md); the predicted limit is a calibrated 90 % quantile
-whose error has a standard deviation of {error:g} in the logarithm. The limit "true" is the run time,
-rounded up, and a minute.
+whose error has a standard deviation of {error:g} in the logarithm. The limit "true" is the run
+time, rounded up, and a minute.
 
 Mean and 99th percentile of the wait in minutes, for each replay:
 

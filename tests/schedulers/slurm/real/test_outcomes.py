@@ -25,7 +25,7 @@ from tests.serving.support.processes import free_port
 
 pytestmark = needs_slurm
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 RELEASE = ROOT / "data" / "pretrained" / "release"
 
 
