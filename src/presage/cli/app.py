@@ -23,6 +23,7 @@ from presage.cli.scheduling.inc.group import app as inc_app
 from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.cli.scheduling.simulation.simulate import simulate
 from presage.cli.scheduling.simulation.sweep import sweep
+from presage.cli.scheduling.slurm.group import app as slurm_app
 from presage.cli.scheduling.traces.group import app as trace_app
 from presage.cli.serving.drift import drift
 from presage.cli.serving.outcomes import app as outcomes_app
@@ -67,6 +68,7 @@ for _function in (simulate, sweep):
 app.add_typer(trace_app, name="trace", rich_help_panel=_SCHEDULE)
 app.add_typer(cluster_app, name="cluster", rich_help_panel=_SCHEDULE)
 app.add_typer(kubernetes_app, name="kubernetes", rich_help_panel=_SCHEDULE)
+app.add_typer(slurm_app, name="slurm", rich_help_panel=_SCHEDULE)
 app.add_typer(inc_app, name="inc", rich_help_panel=_SCHEDULE)
 for _function in (train, evaluate):
     add_command(app, _function, panel=_TRAIN)

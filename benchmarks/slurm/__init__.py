@@ -1,0 +1,1 @@
+"""Replay of jobs in a real Slurm whose clock runs faster: waiting times by the limits of jobs."""

@@ -1,0 +1,50 @@
+"""Compare waiting times: python -m benchmarks.slurm --seeds 0 1 --jobs 200."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.slurm.replay import GPUS, LIMITS, NODES, replay
+from benchmarks.slurm.workload import USERS, make_jobs
+
+
+def main() -> None:
+    """Run all replays, or those that the options select; append a line of JSON for each."""
+    parser = argparse.ArgumentParser(description="Waiting times in Slurm by time limits")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--load", type=float, default=0.95)
+    parser.add_argument("--speed", type=float, default=40)
+    parser.add_argument("--users", nargs="+", choices=USERS, default=list(USERS))
+    parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
+    parser.add_argument("--no-backfill", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("build/slurm_replay.jsonl"))
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for seed in args.seeds:
+        jobs = make_jobs(seed, args.jobs, devices=NODES * GPUS, load=args.load)
+        for user in args.users:
+            for limits in args.limits:
+                begin_s = time.monotonic()
+                waits_s = np.array(
+                    replay(jobs, user, limits, speed=args.speed, backfill=not args.no_backfill)
+                )
+                row = {
+                    "seed": seed, "jobs": args.jobs, "load": args.load, "speed": args.speed,
+                    "users": user, "limits": limits, "backfill": not args.no_backfill,
+                    "mean_min": round(float(waits_s.mean()) / 60, 2),
+                    "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
+                    "took_s": round(time.monotonic() - begin_s),
+                }  # fmt: skip
+                with args.out.open("a") as out:
+                    out.write(json.dumps(row) + "\n")
+                print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""One replay: submits all jobs to a cluster of its own and returns their waiting times."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+from tests.schedulers.slurm.site import Site, slurm_site
+
+from benchmarks.slurm.workload import USERS, ReplayJob, minutes_of
+from presage.schedulers.slurm.bridge.submission import Changes, parse_lines
+from presage.schedulers.slurm.job_note import JobNote
+from presage.schedulers.slurm.watch.slurm_job import Slurm
+from presage.schedulers.slurm.watch.watcher import Watcher
+
+NODES, GPUS = 4, 8  # nodes, and GPUs of each
+LEAD_MINUTES = 4
+_POLL_S = 0.3
+_SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100")
+LIMITS = ("as requested", "predicted", "true")
+
+
+def replay(
+    jobs: Sequence[ReplayJob], user: str, limits: str, *, speed: float, backfill: bool = True
+) -> list[float]:
+    """Return the waiting time of each job in seconds of the cluster's clock.
+
+    Parameters
+    ----------
+    user : str
+        Of ``USERS``.
+    limits : str
+        Of ``LIMITS``: those of the user, the bridge's by a forecast, or the true run time.
+    speed : float
+        How many times faster than real the cluster's clock runs.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="presage-slurm-"))
+    settings = _SETTINGS if backfill else (*_SETTINGS, "SchedulerType=sched/builtin")
+    try:
+        with (
+            slurm_site(folder, speed=speed, settings=settings, nodes=NODES, gpus=GPUS) as site,
+            mock.patch.dict("os.environ", site.cluster.environment),
+            _Watching(site),
+        ):
+            return _waits_s(site, jobs, user, limits)
+    finally:
+        shutil.rmtree(folder)
+
+
+class _Watching:
+    """A watcher in a thread."""
+
+    def __init__(self, site: Site) -> None:
+        watcher = Watcher(Slurm(), site.state, None, cluster="replay", lead_minutes=LEAD_MINUTES)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=watcher.run, args=(self._stopping, _POLL_S))
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def _waits_s(site: Site, jobs: Sequence[ReplayJob], user: str, limits: str) -> list[float]:
+    by_index = {str(job.index): job for job in jobs}
+
+    def respond(request: bytes) -> bytes:
+        values = parse_lines(request)
+        own = int(values["own_limit"])
+        minutes = max(LEAD_MINUTES, minutes_of(by_index[values["features"]].quantile_s))
+        if minutes >= own:
+            return Changes().lines()
+        note = JobNote(own_minutes=own, set_minutes=minutes).text()
+        return Changes(time_limit_minutes=minutes, note=note).lines()
+
+    begin_s = int(site.cluster.run("date", "+%s")) + 60 + len(jobs)
+    with site.answering(respond):
+        for job in jobs:
+            own = minutes_of(job.runtime_s) + 1 if limits == "true" else USERS[user](job)
+            when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s + job.submit_s))
+            options = [f"--time={own}", f"--begin={when}", f"--job-name=j{job.index}"]
+            options += [f"--gres=gpu:a100:{job.gpus}"]
+            env = {"SLURM_PRESAGE_JOB": str(job.index)} if limits == "predicted" else {}
+            site.cluster.submit(f"sleep {job.runtime_s:.0f}", *options, env=env)
+    return _wait_for_all(site, len(jobs))
+
+
+def _wait_for_all(site: Site, count: int) -> list[float]:
+    """Return start minus eligible time of all jobs once they have completed."""
+    pattern = re.compile(r"JobState=(\w+)|EligibleTime=(\S+)|StartTime=(\S+)")
+    while True:
+        time.sleep(5)
+        waits, ends = [], 0
+        for line in site.cluster.run("scontrol", "--oneliner", "show", "job").splitlines():
+            found = dict(word.split("=", 1) for word in line.split() if pattern.match(word))
+            ends += found["JobState"] in ("COMPLETED", "TIMEOUT", "FAILED")
+            if found["JobState"] in ("TIMEOUT", "FAILED"):
+                raise RuntimeError(f"a job of the replay did not complete: {line[:300]}")
+            waits.append(_unix_s(found["StartTime"]) - _unix_s(found["EligibleTime"]))
+        if ends == count:
+            return waits
+
+
+def _unix_s(text: str) -> float:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0.0

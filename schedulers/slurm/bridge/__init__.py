@@ -1,0 +1,1 @@
+"""Bridge: answers job_submit.lua with the requests of a submitted job, by its forecast."""

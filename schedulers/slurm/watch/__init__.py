@@ -1,0 +1,1 @@
+"""Watcher: extends time limits of running jobs, and reports outcomes of ended ones."""

@@ -1,0 +1,1 @@
+"""``presage slurm``: forecasts for the jobs of a Slurm cluster."""
