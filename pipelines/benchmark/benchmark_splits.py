@@ -1,4 +1,4 @@
-"""Named splits of one table into folds of unseen models, families, devices, jobs or campaigns."""
+"""Named splits of one table into folds: of unseen models, devices, framework releases and so on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 FOLDS = 5
 # Columns whose values define the groups of a split.
-SPLITS = ("model", "family", "device", "job", "campaign")
+SPLITS = ("model", "family", "group", "device", "release", "source", "job", "campaign")
+# Splits that leave out each value in turn: there are few, and they differ from one another.
+EACH = ("group", "device", "release", "source", "campaign")
 
 
 def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
@@ -45,8 +47,8 @@ def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds
 
 
 def split_folds(metadata: pd.DataFrame, split: str, *, seed: int) -> Folds:
-    """Return the folds of a named split: five of models or families, or one for each device."""
-    return make_folds(list(metadata[split]), seed=seed, each=split in ("device", "campaign"))
+    """Return the folds of a named split: five, or one for each value of a split in ``EACH``."""
+    return make_folds(list(metadata[split]), seed=seed, each=split in EACH)
 
 
 def novelty(

@@ -10,14 +10,15 @@ import numpy as np
 from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import cv_plus
 from presage.models.calibration.margins import split_by_device
-from presage.models.training.baselines import BASELINES
+from presage.models.training.baselines import BASELINES, MEAN_BY_MEMBERS, MeanByMembers
 from presage.models.training.fit import LEVELS, FitConfig, Progress
 from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
-from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty
+from presage.pipelines.benchmark.benchmark_splits import EACH, make_folds, novelty
 from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.colocated import Colocated, colocated
+from presage.pipelines.benchmark.repeats import colocated_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
 
@@ -47,12 +48,18 @@ class InterferenceTask:
     out_of_domain: FitConfig = OUT_OF_DOMAIN
     unit: str = "normalised speed"
     scale: float = 1.0
-    splits: tuple[str, ...] = ("pair", "model", "family", "device", "campaign")
+    splits: tuple[str, ...] = (
+        "pair", "model", "family", "group", "device", "release", "source", "campaign",
+    )  # fmt: skip
     needs_solo_runs: bool = True
 
     def rows(self, campaigns: Sequence[Campaign]) -> Colocated:
         """Return the co-locations of all campaigns."""
         return colocated(campaigns)
+
+    def repeats(self, campaigns: Sequence[Campaign]) -> list[Array]:
+        """Return the speeds of equal members of co-locations."""
+        return colocated_repeats(campaigns)
 
     def cross_forecast(
         self, rows: Colocated, split: str, *, seed: int, progress: Progress
@@ -64,7 +71,7 @@ class InterferenceTask:
         quantiles = cv.calibrate_out_of_fold(
             _learnt(rows), networks.left_out(), of_victim, _devices(rows)
         )
-        guesses = {name: np.empty(len(of_victim)) for name in (*BASELINES, "additive")}
+        guesses = {name: np.empty(len(of_victim)) for name in _baseline_names()}
         for fold in np.unique(of_victim):
             requested, seen = of_victim == fold, ~rows.touched_by(folds == fold)[rows.is_victim]
             for name, guess in guesses.items():
@@ -87,9 +94,7 @@ class InterferenceTask:
                 y[by], left_out[by], networks.fold_of_victim[by], requested[:, rows], LEVELS
             )
         everything = np.ones(len(train.measured), dtype=bool)
-        guesses = {
-            name: _baseline(name, train, everything, test) for name in (*BASELINES, "additive")
-        }
+        guesses = {name: _baseline(name, train, everything, test) for name in _baseline_names()}
         return Forecasts(_speeds(quantiles), guesses)
 
     def _config(self, split: str, seed: int) -> FitConfig:
@@ -152,7 +157,7 @@ def _learnt(rows: Colocated) -> Array:
 def _folds(rows: Colocated, split: str, seed: int) -> Folds:
     """Return the fold of every line."""
     groups = list(rows.members[split])
-    return make_folds(groups, seed=seed, each=len(set(groups)) <= FEW)
+    return make_folds(groups, seed=seed, each=split in EACH or len(set(groups)) <= FEW)
 
 
 def _speeds(learnt: Array) -> Array:
@@ -160,10 +165,17 @@ def _speeds(learnt: Array) -> Array:
     return np.asarray(np.exp(-NOISE * np.sinh(learnt[:, ::-1])))
 
 
+def _baseline_names() -> tuple[str, ...]:
+    return (*BASELINES, MEAN_BY_MEMBERS, "additive")
+
+
 def _baseline(name: str, train: Colocated, seen: Mask, test: Colocated) -> Array:
     """Return the victims' normalised speed in ``test``, from the allowed rows of ``train``."""
     if name == "additive":
         return Additive(train, seen).speeds(test)
+    if name == MEAN_BY_MEMBERS:
+        by_size = MeanByMembers().fit(_sizes(train)[seen], np.log(train.measured[seen]))
+        return np.asarray(np.exp(by_size.predict(_sizes(test))))
     model = BASELINES[name]()
     x, requested = _flat(train)[seen], _flat(test)
     if name == "constant":
@@ -179,3 +191,9 @@ def _flat(rows: Colocated) -> Array:
     """Return the victim's columns and the sum of its co-runners' columns."""
     both: Array = np.concatenate([rows.columns, rows.sum_of_others(rows.columns)], axis=1)
     return both[rows.is_victim]
+
+
+def _sizes(rows: Colocated) -> Array:
+    """Return the number of members of each victim's co-location, (victims, 1)."""
+    sizes = rows.count.sum(axis=1)[rows.members["colocation"].to_numpy()]
+    return np.asarray(sizes[rows.is_victim, None])

@@ -31,6 +31,7 @@ from presage.pipelines.benchmark.benchmark_splits import (
     split_folds,
 )
 from presage.pipelines.benchmark.benchmark_task import Forecasts
+from presage.pipelines.benchmark.repeats import solo_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
@@ -66,6 +67,10 @@ class SoloTask:
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Return the rows of all campaigns."""
         return solo_rows(campaigns, self.quantity, self.required)
+
+    def repeats(self, campaigns: Sequence[Campaign]) -> list[Array]:
+        """Return the measurements of each solo run that was repeated."""
+        return solo_repeats(campaigns, self.quantity)
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins.

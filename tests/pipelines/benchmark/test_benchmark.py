@@ -55,7 +55,7 @@ def test_a_table_is_scored_by_another_with_three_baselines(task):
     assert np.isfinite([*result.mlp.values()]).all()
 
 
-@pytest.mark.parametrize("split", ["job", "model", "family"])
+@pytest.mark.parametrize("split", ["job", "model", "family", "group"])
 def test_each_row_is_scored_once_by_networks_not_trained_on_its_group(split):
     result = run(split=split)
 
@@ -111,7 +111,8 @@ def test_the_command_prints_only_json():
 
     printed = json.loads(CliRunner().invoke(app, words).stdout)
 
-    assert {"task", "split", "rows", "mlp", "baselines", "seconds"} <= printed.keys()
+    assert {"task", "split", "rows", "mlp", "baselines", "floor", "seconds"} <= printed.keys()
+    assert printed["floor"]["rows"] > 0  # the solo references of co-locations
 
 
 def test_an_option_takes_several_files(monkeypatch):
