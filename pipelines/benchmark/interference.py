@@ -15,9 +15,14 @@ from presage.models.training.fit import LEVELS, FitConfig, Progress
 from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
-from presage.pipelines.benchmark.benchmark_splits import EACH, make_folds, novelty
+from presage.pipelines.benchmark.benchmark_splits import EACH, make_folds, novelties
 from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.colocated import Colocated, colocated
+from presage.pipelines.benchmark.novel_rows import (
+    calibrate_novel,
+    columns_to_leave_out,
+    is_any_new,
+)
 from presage.pipelines.benchmark.repeats import colocated_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
@@ -85,14 +90,27 @@ class InterferenceTask:
 
         Each network leaves out a fold of the training rows, which calibrates the intervals.
         """
-        split = novelty(train.members, test.members, test.members["colocation"], known="pair")
-        networks = _Networks(train, _folds(train, split, seed), self._config(split, seed), progress)
+        new = _new_victims(train, test)
+        known = ~is_any_new(new, len(test.measured))
+        y, left_out, means = _learnt(train), {}, []
         quantiles = np.empty((len(test.measured), len(LEVELS)))
-        y, left_out, requested = _learnt(train), networks.left_out(), networks.by_fold(test)
-        for rows, by in split_by_device(_devices(test), _devices(train)):
-            quantiles[rows] = cv_plus(
-                y[by], left_out[by], networks.fold_of_victim[by], requested[:, rows], LEVELS
+        for column in columns_to_leave_out(new, len(test.measured), "pair"):
+            networks = _Networks(
+                train, _folds(train, column, seed), self._config(column, seed), progress
             )
+            left_out[column], requested = networks.left_out(), networks.by_fold(test)
+            if column != "pair":
+                means.append(requested.mean(axis=0))
+                continue
+            for rows, by in split_by_device(_devices(test), _devices(train)):
+                quantiles[rows] = cv_plus(
+                    y[by], left_out[column][by], networks.fold_of_victim[by], requested[:, rows],
+                    LEVELS,
+                )  # fmt: skip
+        if means:
+            mean = np.mean(means, axis=0)
+            novel = calibrate_novel(y, left_out, train.metadata, mean, test.metadata, new)
+            quantiles[~known] = novel[~known]
         everything = np.ones(len(train.measured), dtype=bool)
         guesses = {name: _baseline(name, train, everything, test) for name in _baseline_names()}
         return Forecasts(_speeds(quantiles), guesses)
@@ -100,6 +118,12 @@ class InterferenceTask:
     def _config(self, split: str, seed: int) -> FitConfig:
         config = self.acquainted if split == "pair" else self.out_of_domain
         return replace(config, seed=seed)
+
+
+def _new_victims(train: Colocated, test: Colocated) -> dict[str, Mask]:
+    """Return the victims in whose co-location each column is new."""
+    found = novelties(train.members, test.members, test.members["colocation"])
+    return {column: new[test.is_victim] for column, new in found.items()}
 
 
 class _Networks:

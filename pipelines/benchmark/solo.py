@@ -24,13 +24,19 @@ from presage.models.training.fit import (
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import (
+    EACH_TO_CALIBRATE,
     SPLITS,
     make_folds,
-    novelty,
+    novelties,
     own_fold,
     split_folds,
 )
 from presage.pipelines.benchmark.benchmark_task import Forecasts
+from presage.pipelines.benchmark.novel_rows import (
+    calibrate_novel,
+    columns_to_leave_out,
+    is_any_new,
+)
 from presage.pipelines.benchmark.repeats import solo_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
@@ -103,18 +109,29 @@ class SoloTask:
         """Forecast test rows with the mean of all members of the network.
 
         Each member leaves out a fold of the training rows, which calibrates the intervals
-        (Barber et al., CV+, 2021).
+        (Barber et al., CV+, 2021): a fold of jobs, and for test rows on a new device, framework
+        release and so on, a fold of those.
         """
         train = train.take(np.isfinite(train.measured))
-        folds = make_folds(list(train.metadata[novelty(train.metadata, test.metadata)]), seed=seed)
         features, requested = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.quantity.to_learnt(train.measured, features)
         both = np.concatenate([features, requested])
-        outputs = self._outputs(features, y, folds, both, seed, progress)
-        calibrated = cv.calibrate_new(
-            y, own_fold(outputs[:, : len(y)], folds), train.devices,
-            outputs[:, len(y) :].mean(axis=0), test.devices,
-        )  # fmt: skip
+        new = novelties(train.metadata, test.metadata)
+        left_out, means = {}, []
+        for column in columns_to_leave_out(new, len(test), "job"):
+            folds = make_folds(
+                list(train.metadata[column]), seed=seed, each=column in EACH_TO_CALIBRATE
+            )
+            outputs = self._outputs(features, y, folds, both, seed, progress)
+            left_out[column] = own_fold(outputs[:, : len(y)], folds)
+            means.append(outputs[:, len(y) :].mean(axis=0))
+        mean = np.mean(means, axis=0)
+        calibrated = calibrate_novel(y, left_out, train.metadata, mean, test.metadata, new)
+        known = ~is_any_new(new, len(test))
+        if known.any():
+            calibrated[known] = cv.calibrate_new(
+                y, left_out["job"], train.devices, mean[known], test.devices[known]
+            )
         guesses = {
             name: self._baseline(name, features, train.measured, requested) for name in BASELINES
         }

@@ -36,7 +36,8 @@ def write(folder, **changes):
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
         trained_devices={key: ["example"] for key in QUANTITIES}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
-        out_of_domain_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
+        trained_releases={"gpu": {12.0, 23.0}},
+        novelty_margins={name: {"device": {"gpu": {0.1: 0.5}}} for name in QUANTITIES},
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip

@@ -148,7 +148,7 @@ def test_a_model_failure_is_an_error_of_the_release(release_with, handmade_model
         predictor.warm_up()
 
 
-NO_MARGINS: dict[str, Any] = {"out_of_domain_margins": {name: {} for name in QUANTITIES}}
+NO_MARGINS: dict[str, Any] = {"novelty_margins": {name: {} for name in QUANTITIES}}
 
 
 @pytest.mark.parametrize(
