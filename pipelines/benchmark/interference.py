@@ -71,17 +71,27 @@ class InterferenceTask:
     ) -> Forecasts:
         """Forecast every victim with networks not trained on it, with other folds' margins."""
         folds = _folds(rows, split, seed)
-        networks = _Networks(rows, folds, self._config(split, seed), progress)
         of_victim = folds[rows.is_victim]
-        quantiles = cv.calibrate_out_of_fold(
-            _learnt(rows), networks.left_out(), of_victim, _devices(rows)
-        )
+        y, raw = self.left_out_quantiles(rows, split, seed=seed, progress=progress)
+        quantiles = cv.calibrate_out_of_fold(y, raw, of_victim, _devices(rows))
         guesses = {name: np.empty(len(of_victim)) for name in _baseline_names()}
         for fold in np.unique(of_victim):
             requested, seen = of_victim == fold, ~rows.touched_by(folds == fold)[rows.is_victim]
             for name, guess in guesses.items():
                 guess[requested] = _baseline(name, rows, seen, rows)[requested]
         return Forecasts(_speeds(quantiles), guesses)
+
+    def left_out_quantiles(
+        self, rows: Colocated, split: str, *, seed: int, progress: Progress
+    ) -> tuple[Array, Array]:
+        """Return the victims' target, and quantiles by networks not trained on their co-location.
+
+        Both are in the space of calibration, (victims,) and (victims, levels); the quantiles are
+        not calibrated.
+        """
+        folds = _folds(rows, split, seed)
+        networks = _Networks(rows, folds, self._config(split, seed), progress)
+        return _learnt(rows), networks.left_out()
 
     def forecast(
         self, train: Colocated, test: Colocated, *, seed: int, progress: Progress

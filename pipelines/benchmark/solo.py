@@ -85,11 +85,22 @@ class SoloTask:
         """
         folds = split_folds(rows.metadata, split, seed=seed)
         features = matrix(rows.placements, "full")
-        y = self.quantity.to_learnt(rows.measured, features)
-        raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
+        y, raw = self.left_out_quantiles(rows, split, seed=seed, progress=progress)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds, rows.devices)
         guesses = self._guesses(features, rows.measured, folds)
         return Forecasts(self.quantity.to_measured(calibrated, features), guesses)
+
+    def left_out_quantiles(
+        self, rows: Rows, split: str, *, seed: int, progress: Progress
+    ) -> tuple[Array, Array]:
+        """Return the target (rows,), and quantiles (rows, levels) by networks not trained on them.
+
+        Both are in the space of training, and the quantiles are not calibrated.
+        """
+        folds = split_folds(rows.metadata, split, seed=seed)
+        features = matrix(rows.placements, "full")
+        y = self.quantity.to_learnt(rows.measured, features)
+        return y, own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
 
     def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
         """Return every row's forecast by baselines not trained on its fold."""
