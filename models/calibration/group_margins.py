@@ -56,5 +56,5 @@ def group_margin(y: Array, low: Array, high: Array, groups: Names, *, coverage: 
 def _weighted_quantile(scores: Array, weights: Array, level: float) -> float:
     """Return the smallest score with at least the weight ``level`` at or below it."""
     order = np.argsort(scores, kind="stable")
-    reached = np.searchsorted(np.cumsum(weights[order]), level - 1e-9)
+    reached = int(np.searchsorted(np.cumsum(weights[order]), level - 1e-9))
     return float(scores[order][min(reached, len(scores) - 1)])
