@@ -229,11 +229,13 @@ def compare(
         for group in names:
             own, others = groups == group, groups != group
             for name, method in METHODS.items():
-                margins[name][own] = method(*(x[others] for x in (y, *ends, groups)), nominal)
+                margins[name][own] = _margin(
+                    method, y[others], far[others], groups[others], nominal
+                )
             similar = others & is_new
             if similar.sum() < MIN_SIMILAR:
                 similar = others
-            wider = by_group(*(x[similar] for x in (y, *ends, groups)), nominal)
+            wider = _margin(by_group, y[similar], far[similar], groups[similar], nominal)
             margins[SERVED][own] = np.where(is_new[own], max(of_near, wider), of_near)
         for name, margin in margins.items():
             inside = (ends[0] - margin <= y) & (y <= ends[1] + margin)
@@ -246,6 +248,12 @@ def compare(
     risks = {name: (*found, middle) for name, found in above.items()}
     shares = {name: 100 * float(found.mean()) for name, found in new.items()}
     return Found(question, list(map(str, names)), count.tolist(), coverage, widths, risks, shares)
+
+
+def _margin(method: Method, y: Array, far: Array, groups: Names, coverage: float) -> float:
+    """Return the margin of the interval with this coverage; ``far`` has shape (rows, levels)."""
+    low = LEVELS.index(round((1 - coverage) / 2, 6))
+    return method(y, far[:, low], far[:, -1 - low], groups, coverage)
 
 
 def _silent(done: int, total: int) -> None:
