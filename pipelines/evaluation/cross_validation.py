@@ -289,6 +289,7 @@ def release_margins(
             similar = use
         found = group_margins(y[similar], left_out.quantiles[similar], left_out.groups[similar])
         novel[name] = {level: max(0.0, found[level] - default[level]) for level in default}
+    novel.setdefault(DEVICE, novel[JOB])  # too few devices show nothing of further ones
     own = []
     for device in np.unique(devices[use]):
         here = use & (devices == device)

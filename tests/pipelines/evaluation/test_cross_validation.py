@@ -107,6 +107,14 @@ def test_a_release_contains_margins_of_frequently_measured_devices(two_devices):
     assert own[0.1] < shipped.default[0.1]
 
 
+def test_with_too_few_devices_a_new_one_widens_as_a_new_job_does(two_devices):
+    y, raw, of_row, devices, identity = two_devices
+    shipped = cv.release_margins(y, raw, of_row, devices, identity, left_out(raw, devices))
+
+    assert shipped.novel["device"] == shipped.novel["job"]
+    assert "release" not in shipped.novel
+
+
 def test_intervals_of_a_device_with_few_rows_use_the_largest_margins(two_devices):
     y, raw, of_row, devices, identity = two_devices
     few = cv.ByDomain(raw.quantiles[:10], raw.out_of_domain[:10])
