@@ -13,15 +13,18 @@ import numpy as np
 from presage.system.arrays import Array, Names
 
 MIN_GROUPS = 2  # groups that show how much groups differ
+# Groups from which the unseen one counts as one more, above all. The weight of one of fewer would
+# ask for nearly the largest score; the quantile of the groups' own margins does not.
+MANY_GROUPS = 9
+OWN_MARGINS = 0.8
 
 
 def group_margin(y: Array, low: Array, high: Array, groups: Names, *, coverage: float) -> float:
     """Return the margin that gives rows of a further group an interval with ``coverage``.
 
     A new row is a random row of a random group: each of K groups has the weight 1 / (K + 1), spread
-    evenly over its rows, and the unseen group has the remainder, above every score. Where that
-    remainder exceeds 1 - ``coverage``, which needs four groups for 80 % and nine for 90 %, the
-    margin is the largest of the groups' own quantiles instead, without the guarantee.
+    evenly over its rows, and the unseen group has the remainder, above every score. With fewer than
+    ``MANY_GROUPS``, the margin is a high quantile of the groups' own margins, without a guarantee.
 
     Parameters
     ----------
@@ -46,9 +49,9 @@ def group_margin(y: Array, low: Array, high: Array, groups: Names, *, coverage: 
     scores = np.maximum(low - y, y - high)
     _, position, count = np.unique(groups, return_inverse=True, return_counts=True)
     known = len(count)
-    if known / (known + 1) < coverage:
+    if known < MANY_GROUPS:
         own = [np.quantile(scores[position == group], coverage) for group in range(known)]
-        return float(max(own))
+        return float(np.quantile(own, OWN_MARGINS))
     weights = 1 / ((known + 1) * count[position])
     return _weighted_quantile(scores, weights, coverage)
 
