@@ -23,11 +23,12 @@ from presage.pipelines.stages import evaluate, featurize, train, train_interfere
 PAGE = Path("docs/benchmarks/accuracy.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]
 MODELS = {
-    "mlp": "**MLP**",
+    "mlp": "MLP",
     "mlp_published": "MLP, published features",
     "boosted_trees": "boosted trees",
     "linear": "linear",
     "constant": "constant",
+    "mean_by_members": "mean by number of members",
 }
 
 
@@ -57,6 +58,7 @@ def table(metrics: dict[str, Any]) -> list[str]:
                 found = splits[split].get(key)
                 if found is None:
                     continue
+                is_best = found["mape"] == min(one["mape"] for one in splits[split].values())
                 cells = [f"{found[m]:.1f}" for m in ("mape", "median_ape", "within_10pct")]
                 cells.append(f"{found['mae']:.3g}")
                 if "coverage_80%" in found:
@@ -65,7 +67,8 @@ def table(metrics: dict[str, Any]) -> list[str]:
                 else:
                     cells += ["", "", ""]
                 what = predictor.replace("_", " ")
-                lines.append(f"| {what} | {split} | {name} | {' | '.join(cells)} |")
+                model = f"**{name}**" if is_best else name
+                lines.append(f"| {what} | {split} | {model} | {' | '.join(cells)} |")
     return lines
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from functools import lru_cache
 
+FRAMEWORK_RELEASE = "framework_release"  # name of its column in the full feature set
 RELEASES_OF_TORCH_1 = 14  # 1.13 was followed by 2.0
 NEWEST_RELEASE = 23.0  # 2.9, used if the version is missing
 

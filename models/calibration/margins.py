@@ -1,14 +1,16 @@
-"""Conformal margins: shifts of the ends of intervals, by device and for out-of-domain jobs.
+"""Conformal margins: shifts of the ends of intervals, by device and by what is new in a request.
 
 One margin for all devices has the right coverage on average, but too little on one device and too
 much on another. A margin calibrated on the rows of a device has the right coverage on that device
 (Mondrian conformal prediction: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World,
-2005, chapter 4; decision 15).
+2005, chapter 4; decision 15). Where the job, its device or its framework release was not measured,
+intervals are wider: by how much, rows of measured ones tell that were left out of training
+(decision 60).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +20,9 @@ from presage.system.arrays import Mask, Names
 ByLevel = dict[float, float]  # by the lower level of an interval
 
 MIN_DEVICE_ROWS = 100  # rows needed for margins of a device's own
+# What may be new in a request: a job outside of the training domain, a device or a framework
+# release without a measurement.
+JOB, DEVICE, RELEASE = NOVELTIES = ("job", "device", "release")
 
 
 @dataclass(frozen=True)
@@ -28,20 +33,33 @@ class Margins:
     ----------
     default : ByLevel
         Margins of devices without margins of their own.
-    out_of_domain : ByLevel
-        Further widening of out-of-domain jobs.
+    novel : mapping of str to ByLevel
+        Further widening by what is new, keys of ``NOVELTIES``; a missing one widens nothing.
     devices : tuple of (tuple of float, ByLevel)
         Margins of single devices, by their transformed identity.
     """
 
     default: ByLevel
-    out_of_domain: ByLevel
+    novel: Mapping[str, ByLevel]
     devices: tuple[tuple[tuple[float, ...], ByLevel], ...] = ()
 
     @property
-    def total_out_of_domain(self) -> ByLevel:
-        """Margins of an out-of-domain job on a device without margins of its own."""
-        return {level: self.default[level] + more for level, more in self.out_of_domain.items()}
+    def largest(self) -> ByLevel:
+        """Margins on a device without margins of its own, with the largest widening."""
+        further = combine_widenings(self.novel.values())
+        return {level: margin + further.get(level, 0.0) for level, margin in self.default.items()}
+
+
+def combine_widenings(widenings: Iterable[Mapping[float, float]]) -> ByLevel:
+    """Return the widening for several novelties: the largest of each level.
+
+    They are not added, because they overlap: a device is mostly measured with a release of its own.
+    """
+    largest: ByLevel = {}
+    for widening in widenings:
+        for level, margin in widening.items():
+            largest[level] = max(largest.get(level, 0.0), margin)
+    return largest
 
 
 def split_by_device(devices: Names, calibration_devices: Names) -> Iterator[tuple[Mask, Mask]]:

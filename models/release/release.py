@@ -37,6 +37,7 @@ from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.features.scaling.scaling_law import ScalingLaw, parse_law
+from presage.models.calibration.margins import DEVICE, JOB, NOVELTIES
 from presage.models.calibration.training_domain import Domain, contains, parse_domain
 from presage.models.release.manifest import (
     parse_devices,
@@ -55,8 +56,10 @@ from presage.models.release.probes import Probes, parse_probes
 from presage.models.release.release_id import content_id
 from presage.system.arrays import FloatMatrix, Ints, Mask
 
-FORMAT = 6  # 1 to 3 had no device classes, 4 no probes; the id of 5 covers folder names
-READABLE_FORMATS = (5, FORMAT)
+# 1 to 3 had no device classes, 4 no probes; the id of 5 covers folder names; 5 and 6 have one
+# margin for all that is new in a request.
+FORMAT = NOVELTY_FORMAT = 7
+READABLE_FORMATS = (5, 6, FORMAT)
 MANIFEST = "release.json"
 SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.release.signature
 
@@ -83,9 +86,13 @@ class Release:
         Members of the largest co-location in training, by device class.
     domains : mapping of str to Domain
         Training domain, by device class.
-    out_of_domain_margins : mapping of str to mapping of str to mapping of float to float
-        Further widening of intervals of out-of-domain jobs, by predictor, device class and lower
-        level; in logarithms of a scale or log-odds of a fraction.
+    trained_releases : mapping of str to frozenset of float
+        Framework releases (:func:`presage.features.job.framework_version.framework_release`) in
+        training, by device class; empty in a release of an older version.
+    novelty_margins : mapping of str to mapping of str to ByClass
+        Further widening of intervals by what is new in a request
+        (:data:`presage.models.calibration.margins.NOVELTIES`): by predictor, novelty, device class
+        and lower level; in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds at each level, by device kind; "" has those over all kinds.
     probes : Probes
@@ -110,7 +117,8 @@ class Release:
     trained_devices: Mapping[str, frozenset[str]]
     max_members: Mapping[str, int]
     domains: Mapping[str, Domain]
-    out_of_domain_margins: Mapping[str, ByClass]
+    trained_releases: Mapping[str, frozenset[float]]
+    novelty_margins: Mapping[str, Mapping[str, ByClass]]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
     guarantees: Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -246,11 +254,14 @@ def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
             name: parse_domain(found)
             for name, found in parse_object(content["domains"], "domains").items()
         },
-        out_of_domain_margins={
-            name: parse_margins(
-                content["stranger_margins"][name], f"stranger_margins.{name}", levels
-            )
-            for name in predictors
+        trained_releases={
+            name: frozenset(parse_numbers(found, f"trained_releases.{name}"))
+            for name, found in parse_object(
+                content.get("trained_releases", {}), "trained_releases"
+            ).items()
+        },
+        novelty_margins={
+            name: _parse_novelty_margins(content, name, levels) for name in predictors
         },
         setup_s={
             kind: parse_numbers(found, f"setup_s.{kind}")
@@ -264,6 +275,23 @@ def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
     )
     _check_device_classes(release)
     return release
+
+
+def _parse_novelty_margins(
+    content: Mapping[str, Any], predictor: str, levels: tuple[float, ...]
+) -> dict[str, ByClass]:
+    """Return a predictor's widening by novelty; formats 5 and 6 have one for job and device."""
+    if content["format"] < NOVELTY_FORMAT:
+        where = f"stranger_margins.{predictor}"
+        old = parse_margins(content["stranger_margins"][predictor], where, levels)
+        return dict.fromkeys((JOB, DEVICE), old)
+    where = f"novelty_margins.{predictor}"
+    by_novelty = parse_object(content["novelty_margins"][predictor], where)
+    if not by_novelty.keys() <= set(NOVELTIES):
+        raise ValueError(f"{where} has a key that is none of {', '.join(NOVELTIES)}")
+    return {
+        name: parse_margins(found, f"{where}.{name}", levels) for name, found in by_novelty.items()
+    }
 
 
 def _parse_scaling_law(content: Any) -> ScalingLaw | None:

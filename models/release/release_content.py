@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class ReleaseContent:
         Versions of the libraries used in training.
     guarantees, trained_on, training_data, scaling_law : optional
         Omitted from the manifest if None.
+    trained_releases : mapping of str to collection of float
+        Framework releases in training, by device class.
     """
 
     models: Mapping[str, bytes]
@@ -55,7 +57,7 @@ class ReleaseContent:
     trained_devices: Mapping[str, Collection[str]]
     max_members: Mapping[str, int]
     domains: Mapping[str, Domain]
-    out_of_domain_margins: Mapping[str, ByClass]
+    novelty_margins: Mapping[str, Mapping[str, ByClass]]
     setup_s: Mapping[str, Sequence[float]]
     probes: Probes
     metrics: Mapping[str, Any]
@@ -65,6 +67,7 @@ class ReleaseContent:
     trained_on: Collection[str] | None = None
     training_data: Mapping[str, Any] | None = None
     scaling_law: ScalingLaw | None = None
+    trained_releases: Mapping[str, Collection[float]] = field(default_factory=dict)
 
     def manifest(self) -> dict[str, Any]:
         """Return the content of ``release.json``."""
@@ -87,9 +90,10 @@ class ReleaseContent:
             "trained_devices": {name: sorted(self.trained_devices[name]) for name in QUANTITIES},
             "max_members": dict(self.max_members),
             "domains": {name: domain.as_json() for name, domain in self.domains.items()},
-            "stranger_margins": {
-                predictor: _margins_as_json(by_class)
-                for predictor, by_class in self.out_of_domain_margins.items()
+            "trained_releases": {name: sorted(has) for name, has in self.trained_releases.items()},
+            "novelty_margins": {
+                predictor: {name: _margins_as_json(found) for name, found in by_novelty.items()}
+                for predictor, by_novelty in self.novelty_margins.items()
             },
             "setup_s": {kind: list(values) for kind, values in self.setup_s.items()},
             "probes": self.probes.as_json(),

@@ -24,6 +24,26 @@ class Constant:
         return np.full(len(x), self._median)
 
 
+class MeanByMembers:
+    """Baseline of slowdowns: the mean of the training rows of co-locations with as many members.
+
+    ``x`` has one column, the number of members. A number that was not measured gets the mean of the
+    nearest one; of two equally near ones, of the smaller.
+    """
+
+    def fit(self, x: Array, y: Array) -> MeanByMembers:
+        """Store the mean of ``y``, shape (rows,), for each number of members."""
+        self._sizes, positions = np.unique(x[:, 0], return_inverse=True)
+        self._means = np.bincount(positions, weights=y) / np.bincount(positions)
+        return self
+
+    def predict(self, x: Array) -> Array:
+        """Return the mean of the nearest number of members for every row of ``x``."""
+        nearest = np.abs(x[:, :1] - self._sizes).argmin(axis=1)
+        out: Array = self._means[nearest]
+        return out
+
+
 def make_linear() -> Any:
     """Return ridge regression on standardized features."""
     from sklearn.linear_model import RidgeCV
@@ -47,6 +67,7 @@ BASELINES: Mapping[str, Callable[[], Any]] = {
     "linear": make_linear,
     "boosted_trees": make_boosted_trees,
 }
+MEAN_BY_MEMBERS = "mean_by_members"  # of slowdowns, besides ``BASELINES``
 
 
 def predict_out_of_fold(
@@ -63,7 +84,7 @@ def predict_out_of_fold(
     Parameters
     ----------
     name : str
-        Key of ``BASELINES``.
+        Key of ``BASELINES``, or ``MEAN_BY_MEMBERS``.
     x : ndarray of shape (rows, columns)
     y : ndarray of shape (rows,)
     folds : ndarray of int, shape (rows,)
@@ -73,11 +94,12 @@ def predict_out_of_fold(
     on_fold : callable, optional
         Called after every fold.
     """
+    make = MeanByMembers if name == MEAN_BY_MEMBERS else BASELINES[name]
     forecast = np.empty(len(y))
     for fold in np.unique(folds):
         test = folds == fold
         train = ~test if hidden is None else ~hidden[:, int(fold)].astype(bool)
-        forecast[test] = BASELINES[name]().fit(x[train], y[train]).predict(x[test])
+        forecast[test] = make().fit(x[train], y[train]).predict(x[test])
         if on_fold is not None:
             on_fold()
     return forecast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns, schema_hash
-from presage.models.calibration.margins import Margins
+from presage.models.calibration.margins import DEVICE, JOB, ByLevel, Margins
 from presage.models.training.fit import FitConfig, NetworkInputs, ScalarStack
 from presage.models.training.fit_interference import InterferenceStack
 
@@ -46,7 +46,10 @@ def write_networks(networks: TrainedNetworks[Any], path: Path) -> None:
     about = {
         "schema_hash": schema_hash("full"),
         "margins": sorted(networks.margins.default.items()),
-        "stranger_margins": sorted(networks.margins.out_of_domain.items()),
+        "novelty_margins": {
+            name: sorted(networks.margins.novel[name].items())
+            for name in sorted(networks.margins.novel)
+        },
         "device_margins": [
             [identity, sorted(own.items())] for identity, own in networks.margins.devices
         ],
@@ -132,7 +135,7 @@ def _read(path: Path, make_stack: Callable[[dict[str, Tensor]], Stack]) -> Train
         if schema == schema_hash("full"):
             margins = Margins(
                 dict(about["margins"]),
-                dict(about["stranger_margins"]),
+                _read_novel(about),
                 tuple((tuple(identity), dict(own)) for identity, own in about["device_margins"]),
             )
             stack = make_stack(state)
@@ -144,6 +147,13 @@ def _read(path: Path, make_stack: Callable[[dict[str, Tensor]], Stack]) -> Train
         f"{path}: the networks have feature schema {schema}, this version has "
         f"{schema_hash('full')}; rebuild them with `make pretrained`"
     )
+
+
+def _read_novel(about: Mapping[str, Any]) -> dict[str, ByLevel]:
+    """Return the widening by novelty; older files have one for jobs and devices together."""
+    if "stranger_margins" in about:
+        return {name: dict(about["stranger_margins"]) for name in (JOB, DEVICE)}
+    return {name: dict(widening) for name, widening in about["novelty_margins"].items()}
 
 
 def _unreadable(path: Path, error: Exception) -> ReleaseError:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from presage.features.job.architecture_groups import architecture_group
 from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
 from presage.system.arrays import Array, Names
+
+# What a row is of; each is a way to leave rows out.
+METADATA_COLUMNS = ("job", "model", "family", "group", "device", "release", "source", "campaign")
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,7 @@ class Rows:
     Attributes
     ----------
     metadata : DataFrame
-        Columns row (a job, device, share and campaign in words), job, model, family, device,
-        campaign.
+        Columns row (a job, device, share and campaign in words) and ``METADATA_COLUMNS``.
     placements : sequence of Placement
     measured : ndarray of shape (rows,)
         The label, in the quantity's unit; NaN of a run that failed.
@@ -49,6 +52,11 @@ class Rows:
             [self.placements[i] for i in positions],
             self.measured[positions],
         )
+
+
+def release_name(version: str) -> str:
+    """Return the release of a framework version: "2.9" of "2.9.1", "unknown" of ""."""
+    return ".".join(version.split(".")[:2]) or "unknown"
 
 
 def shared_how(mode: str) -> str:
@@ -90,9 +98,12 @@ def solo_rows(
                     "job": row["job_id"],
                     "model": job.job.name,
                     "family": job.job.family,
+                    "group": architecture_group(job.job.family),
                     "device": device,
+                    "release": release_name(placement.job.job.framework_version),
+                    "source": row["source"],
                     "campaign": row["campaign"],
                 }
             )
-    frame = pd.DataFrame(metadata, columns=["row", "job", "model", "family", "device", "campaign"])
+    frame = pd.DataFrame(metadata, columns=["row", *METADATA_COLUMNS])
     return Rows(frame, placements, np.array(measured, dtype=np.float64))

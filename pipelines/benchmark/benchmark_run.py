@@ -16,17 +16,22 @@ from presage.models.calibration.error_metrics import interval_metrics, point_met
 from presage.models.training.fit import LEVELS, Progress
 from presage.pipelines.benchmark.benchmark_task import Rows, check
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
+from presage.pipelines.benchmark.repeats import floor_figures
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.arrays import Array
 from presage.system.text.known_names import did_you_mean
 
 Figures = dict[str, float]
+SLICES = ("device", "family", "group", "release", "source", "campaign")  # columns of the metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Figures of a benchmark, in percent, except ``mae`` in the label's unit."""
+    """Figures of a benchmark, in percent, except ``mae`` in the label's unit.
+
+    ``floor`` has those of repeated measurements; it is empty without any.
+    """
 
     task: str
     split: str
@@ -35,6 +40,7 @@ class Result:
     rows: int
     mlp: Figures
     baselines: Mapping[str, Figures]
+    floor: Figures
     seconds: float
     slices: Mapping[str, Mapping[str, Figures]]
 
@@ -72,10 +78,12 @@ def run(
     split = "test" if test else _check_name("split", split or known.splits[0], known.splits)
     solo = known.needs_solo_runs
     refuse_another_source(train, test)
-    rows = known.rows(read_tables(train, graphs, solo_sources=test if solo else ()))
+    campaigns = read_tables(train, graphs, solo_sources=test if solo else ())
+    rows = known.rows(campaigns)
     check(rows, "training")
     if test:
-        requested = known.rows(read_tables(test, graphs, solo_sources=train if solo else ()))
+        campaigns = read_tables(test, graphs, solo_sources=train if solo else ())
+        requested = known.rows(campaigns)
         if not np.isfinite(requested.measured).any():
             raise TrainingError(
                 f"--test: no row can be used for {task}; "
@@ -98,6 +106,7 @@ def run(
             name: _points(measured, known.scale * guess[ran]) | dict(answers.more.get(name, {}))
             for name, guess in answers.baselines.items()
         },
+        floor=floor_figures([known.scale * one for one in known.repeats(campaigns)]),
         seconds=round(time.monotonic() - started, 1),
         slices=_slices(requested.metadata[ran], measured, quantiles),
     )  # fmt: skip
@@ -118,9 +127,9 @@ def _points(y: Array, predicted: Array) -> Figures:
 
 
 def _slices(metadata: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
-    """Return figures by device and by family, the families with the largest errors first."""
+    """Return figures by each of ``SLICES`` that the rows have, the largest errors first."""
     out: dict[str, dict[str, Figures]] = {}
-    for name in ("device", "family"):
+    for name in (name for name in SLICES if name in metadata):
         positions = metadata.groupby(name).indices
         figures = {
             str(key): {"rows": len(at)} | _figures(y[at], quantiles[at])

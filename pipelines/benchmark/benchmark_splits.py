@@ -1,4 +1,4 @@
-"""Named splits of one table into folds of unseen models, families, devices, jobs or campaigns."""
+"""Named splits of one table into folds: of unseen models, devices, framework releases and so on."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import TrainingError
+from presage.models.calibration.group_margins import MIN_GROUPS
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_task import LEAST_ROWS
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Mask
 
 log = logging.getLogger(__name__)
 
 FOLDS = 5
 # Columns whose values define the groups of a split.
-SPLITS = ("model", "family", "device", "job", "campaign")
+SPLITS = ("model", "family", "group", "device", "release", "source", "job", "campaign")
+# Splits that leave out each value in turn: there are few, and they differ from one another.
+EACH = ("group", "device", "release", "source", "campaign")
+EACH_TO_CALIBRATE = ("device", "release", "source")  # five folds of the others are enough
 
 
 def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
@@ -45,8 +49,8 @@ def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds
 
 
 def split_folds(metadata: pd.DataFrame, split: str, *, seed: int) -> Folds:
-    """Return the folds of a named split: five of models or families, or one for each device."""
-    return make_folds(list(metadata[split]), seed=seed, each=split in ("device", "campaign"))
+    """Return the folds of a named split: five, or one for each value of a split in ``EACH``."""
+    return make_folds(list(metadata[split]), seed=seed, each=split in EACH)
 
 
 def novelty(
@@ -75,6 +79,48 @@ def novelty(
             "intervals are too narrow for that", split,
         )  # fmt: skip
     return known
+
+
+# What may be new in a row. In a line, whatever is new in one column is new in the later ones.
+_NOVELTIES = (("source",), ("device",), ("release",), ("group", "family", "model"))
+
+
+def novelties(
+    train: pd.DataFrame, test: pd.DataFrame, together: pd.Series | None = None
+) -> dict[str, Mask]:
+    """Return the rows of ``test`` in which each of some columns differs from all of ``train``.
+
+    Of a line of ``_NOVELTIES``, the first column that is new in a row counts. Intervals of such
+    rows are calibrated on training rows that were left out by that column. It needs ``MIN_GROUPS``
+    values in training, with ``LEAST_ROWS`` besides the most frequent one; else the next column
+    stands in for it, and a warning is logged. Rows that share a value of ``together`` are new if
+    one of them is.
+
+    Returns
+    -------
+    dict of str to ndarray of bool, shape (rows of ``test``,)
+        Only columns that are new in a row.
+    """
+    out: dict[str, Mask] = {}
+    for line in _NOVELTIES:
+        settled = np.zeros(len(test), dtype=bool)
+        for column in line:
+            unseen = ~test[column].isin(set(train[column]))
+            if together is not None:
+                unseen = unseen.groupby(together).transform("any")
+            new = unseen.to_numpy(bool) & ~settled
+            if not new.any():
+                continue
+            counts = train[column].value_counts()
+            if len(counts) >= MIN_GROUPS and len(train) - counts.max() >= LEAST_ROWS:
+                out[column] = new
+                settled |= new
+            else:
+                log.warning(
+                    "--train holds hardly more than one %s, and %d rows of --test are of another: "
+                    "their intervals are too narrow for that", column, int(new.sum()),
+                )  # fmt: skip
+    return out
 
 
 def own_fold(outputs: Array, folds: Folds) -> Array:

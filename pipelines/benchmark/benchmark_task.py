@@ -72,6 +72,9 @@ class Task(Protocol):
     def rows(self, campaigns: Sequence[Campaign]) -> Any:
         """Return rows of all campaigns, as this task's own :class:`Rows`."""
 
+    def repeats(self, campaigns: Sequence[Campaign]) -> Sequence[Array]:
+        """Return repeated measurements of the same thing, each of shape (two or more,)."""
+
     def forecast(self, train: Any, test: Any, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast rows of ``test`` with models fitted on ``train``.
 

@@ -15,13 +15,15 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.columns.schema import matrix
+from presage.features.job.architecture_groups import architecture_group
 from presage.features.quantities.quantity_registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
 from presage.models.training.solo_rows import find_solo_rows
-from presage.pipelines.benchmark.benchmark_rows import shared_how
+from presage.pipelines.benchmark import benchmark_rows
+from presage.pipelines.benchmark.benchmark_rows import release_name, shared_how
 from presage.system.arrays import Array, Ints, Mask
 
-METADATA_COLUMNS = ["row", "pair", "job", "model", "family", "device", "campaign"]
+METADATA_COLUMNS = ["row", "pair", *benchmark_rows.METADATA_COLUMNS]
 # Columns that are equal for indistinguishable members of a co-location.
 _EQUAL = [*COLOCATION, "job_id", "share", "sharing_mode"]
 
@@ -111,6 +113,8 @@ def _from_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array]:
     lines = lines.rename(columns={"job_id": "job", "device_kind": "device"}).assign(
         model=[job.name for job in jobs],
         family=[job.family for job in jobs],
+        group=[architecture_group(job.family) for job in jobs],
+        release=[release_name(job.framework_version) for job in jobs],
         folder=str(campaign.folder),
     )
     solo = _profiles(campaign, equal.first().reset_index())

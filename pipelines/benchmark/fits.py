@@ -61,6 +61,10 @@ class FitsTask:
         memory = self.memory
         return solo_rows(campaigns, memory.quantity, memory.required, failures=("out-of-memory",))
 
+    def repeats(self, campaigns: Sequence[Campaign]) -> list[Array]:
+        """Return the repeated measurements of the memory task."""
+        return self.memory.repeats(campaigns)
+
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins."""
         answers = self.memory.cross_forecast(rows, split, seed=seed, progress=progress)

@@ -59,6 +59,10 @@ class ScaleOutTask:
         """Return the scaled-out training steps of all campaigns."""
         return scale_rows(campaigns)
 
+    def repeats(self, _campaigns: Sequence[Campaign]) -> list[Array]:
+        """Return nothing: the source has no repeated steps."""
+        return []
+
     def cross_forecast(
         self, rows: ScaleRows, split: str, *, seed: int, progress: Progress
     ) -> Forecasts:

@@ -24,13 +24,20 @@ from presage.models.training.fit import (
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import (
+    EACH_TO_CALIBRATE,
     SPLITS,
     make_folds,
-    novelty,
+    novelties,
     own_fold,
     split_folds,
 )
 from presage.pipelines.benchmark.benchmark_task import Forecasts
+from presage.pipelines.benchmark.novel_rows import (
+    calibrate_novel,
+    columns_to_leave_out,
+    is_any_new,
+)
+from presage.pipelines.benchmark.repeats import solo_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
@@ -67,6 +74,10 @@ class SoloTask:
         """Return the rows of all campaigns."""
         return solo_rows(campaigns, self.quantity, self.required)
 
+    def repeats(self, campaigns: Sequence[Campaign]) -> list[Array]:
+        """Return the measurements of each solo run that was repeated."""
+        return solo_repeats(campaigns, self.quantity)
+
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins.
 
@@ -74,11 +85,22 @@ class SoloTask:
         """
         folds = split_folds(rows.metadata, split, seed=seed)
         features = matrix(rows.placements, "full")
-        y = self.quantity.to_learnt(rows.measured, features)
-        raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
+        y, raw = self.left_out_quantiles(rows, split, seed=seed, progress=progress)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds, rows.devices)
         guesses = self._guesses(features, rows.measured, folds)
         return Forecasts(self.quantity.to_measured(calibrated, features), guesses)
+
+    def left_out_quantiles(
+        self, rows: Rows, split: str, *, seed: int, progress: Progress
+    ) -> tuple[Array, Array]:
+        """Return the target (rows,), and quantiles (rows, levels) by networks not trained on them.
+
+        Both are in the space of training, and the quantiles are not calibrated.
+        """
+        folds = split_folds(rows.metadata, split, seed=seed)
+        features = matrix(rows.placements, "full")
+        y = self.quantity.to_learnt(rows.measured, features)
+        return y, own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
 
     def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
         """Return every row's forecast by baselines not trained on its fold."""
@@ -98,18 +120,29 @@ class SoloTask:
         """Forecast test rows with the mean of all members of the network.
 
         Each member leaves out a fold of the training rows, which calibrates the intervals
-        (Barber et al., CV+, 2021).
+        (Barber et al., CV+, 2021): a fold of jobs, and for test rows on a new device, framework
+        release and so on, a fold of those.
         """
         train = train.take(np.isfinite(train.measured))
-        folds = make_folds(list(train.metadata[novelty(train.metadata, test.metadata)]), seed=seed)
         features, requested = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.quantity.to_learnt(train.measured, features)
         both = np.concatenate([features, requested])
-        outputs = self._outputs(features, y, folds, both, seed, progress)
-        calibrated = cv.calibrate_new(
-            y, own_fold(outputs[:, : len(y)], folds), train.devices,
-            outputs[:, len(y) :].mean(axis=0), test.devices,
-        )  # fmt: skip
+        new = novelties(train.metadata, test.metadata)
+        left_out, means = {}, []
+        for column in columns_to_leave_out(new, len(test), "job"):
+            folds = make_folds(
+                list(train.metadata[column]), seed=seed, each=column in EACH_TO_CALIBRATE
+            )
+            outputs = self._outputs(features, y, folds, both, seed, progress)
+            left_out[column] = own_fold(outputs[:, : len(y)], folds)
+            means.append(outputs[:, len(y) :].mean(axis=0))
+        mean = np.mean(means, axis=0)
+        calibrated = calibrate_novel(y, left_out, train.metadata, mean, test.metadata, new)
+        known = ~is_any_new(new, len(test))
+        if known.any():
+            calibrated[known] = cv.calibrate_new(
+                y, left_out["job"], train.devices, mean[known], test.devices[known]
+            )
         guesses = {
             name: self._baseline(name, features, train.measured, requested) for name in BASELINES
         }

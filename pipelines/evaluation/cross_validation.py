@@ -7,24 +7,36 @@ release ships the by-job split's ensemble that was not trained on the held-out f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from presage.models.calibration.conformal import calibrate, conformal_margin
-from presage.models.calibration.margins import MIN_DEVICE_ROWS, ByLevel, Margins, split_by_device
+from presage.models.calibration.group_margins import group_margin
+from presage.models.calibration.margins import (
+    DEVICE,
+    JOB,
+    MIN_DEVICE_ROWS,
+    NOVELTIES,
+    RELEASE,
+    ByLevel,
+    Margins,
+    split_by_device,
+)
 from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, device_folds
 from presage.system.arrays import Array, Mask, Names
 
 SPLITS = ("job", "family")
+# Splits that only calibrate: by architecture group, device and framework release.
+FAR_SPLITS = ("group", DEVICE, RELEASE)
 
 MIN_SIMILAR = 20  # rows needed for separate margins of out-of-domain rows or a device class
 MIN_CALIBRATION_ROWS = 9  # rows needed to calibrate a 90 % interval
-SEVERAL_DEVICES = 3  # device kinds needed to estimate the error on unknown kinds
+SEVERAL = 3  # devices or releases needed to estimate the error on further ones
 
 # Lower level of each interval, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
@@ -40,6 +52,23 @@ class ByDomain:
 
     quantiles: Array
     out_of_domain: Mask
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Uncalibrated quantiles (rows, levels) by networks not trained on the group of a row.
+
+    Attributes
+    ----------
+    quantiles : ndarray of shape (rows, levels)
+    groups : ndarray of str, shape (rows,)
+    is_similar : ndarray of bool, shape (rows,)
+        Rows whose errors are those of the novelty: out-of-domain rows for jobs, else all.
+    """
+
+    quantiles: Array
+    groups: Names
+    is_similar: Mask
 
 
 @dataclass(frozen=True)
@@ -64,11 +93,45 @@ def leaves_enough(folds: Mapping[str, Folds], measured: Mask) -> bool:
     )
 
 
-def with_devices(folds: dict[str, Folds], devices: Names, measured: Mask) -> dict[str, Folds]:
-    """Return the splits, and a split by device if there are several kinds."""
-    by_device = {"device": device_folds(list(devices))}
-    several = len(np.unique(devices[measured])) >= SEVERAL_DEVICES
-    return {**folds, **by_device} if several and leaves_enough(by_device, measured) else folds
+def with_far_splits(
+    folds: dict[str, Folds], groups: Mapping[str, Names], measured: Mask
+) -> dict[str, Folds]:
+    """Return the splits, and a split by each of ``FAR_SPLITS`` that has several groups.
+
+    ``groups`` (rows,) are those of each row, by far split; their folds leave out several at once.
+    """
+    out = dict(folds)
+    for name, of_row in groups.items():
+        by_group = {name: device_folds(list(of_row))}
+        several = len(np.unique(of_row[measured])) >= SEVERAL
+        if several and leaves_enough(by_group, measured):
+            out |= by_group
+    return out
+
+
+def left_out_groups(raw: Mapping[str, ByDomain], groups: Mapping[str, Names]) -> dict[str, LeftOut]:
+    """Return, by novelty, the forecasts that show how much its groups differ.
+
+    Without a split by architecture group, the split by family stands in for it. An unmeasured job
+    is compared with left-out rows that are out of domain, as it is.
+
+    Parameters
+    ----------
+    raw : mapping of str to ByDomain
+        Forecasts by split.
+    groups : mapping of str to ndarray of str, shape (rows,)
+        Groups of each row, by far split.
+    """
+    everything = np.ones(len(groups["group"]), dtype=bool)
+    out = {
+        JOB: LeftOut(
+            raw.get("group", raw["family"]).quantiles, groups["group"], raw["family"].out_of_domain
+        )
+    }
+    for name in (DEVICE, RELEASE):
+        if name in raw:
+            out[name] = LeftOut(raw[name].quantiles, groups[name], everything)
+    return out
 
 
 def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
@@ -191,27 +254,42 @@ def release_margins(
     job_folds: Folds,
     devices: Names,
     identity: Array,
-    unseen: Sequence[ByDomain],
+    unseen: Mapping[str, LeftOut],
     start: Margins | None = None,
 ) -> Margins:
     """Return the margins that a release ships.
 
     They come from out-of-fold rows that the gate does not use; if those are too few, they are the
-    out-of-domain margins of ``start``. ``identity`` (rows, columns) are the inputs that identify a
-    device. ``unseen`` are the splits by family and by device; the one with the larger
-    out-of-domain margins counts.
+    largest margins of ``start``.
+
+    Parameters
+    ----------
+    y : ndarray of shape (rows,)
+    of_job : ByDomain
+        Forecasts of the split by job.
+    job_folds : ndarray of int, shape (rows,)
+    devices : ndarray of str, shape (rows,)
+    identity : ndarray of shape (rows, columns)
+        Inputs that identify a device.
+    unseen : mapping of str to LeftOut
+        By novelty, forecasts of rows without training rows of their group.
+    start : Margins, optional
+        Margins of the networks that were fine-tuned. Their widening counts where ``unseen`` has
+        none.
     """
     use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
     if start is not None and use.sum() < MIN_SIMILAR:
-        return Margins(start.total_out_of_domain, dict.fromkeys(start.out_of_domain, 0.0))
+        nothing = {name: dict.fromkeys(start.default, 0.0) for name in NOVELTIES}
+        return Margins(start.largest, nothing)
     default = margins(y[use], of_job.quantiles[use])
-    further = dict.fromkeys(default, 0.0)
-    for split in unseen:
-        similar = split.out_of_domain & use
+    novel = {} if start is None else dict(start.novel)
+    for name, left_out in unseen.items():
+        similar = left_out.is_similar & use
         if similar.sum() < MIN_SIMILAR:
             similar = use
-        found = margins(y[similar], split.quantiles[similar])
-        further = {k: max(more, found[k] - default[k]) for k, more in further.items()}
+        found = group_margins(y[similar], left_out.quantiles[similar], left_out.groups[similar])
+        novel[name] = {level: max(0.0, found[level] - default[level]) for level in default}
+    novel.setdefault(DEVICE, novel[JOB])  # too few devices show nothing of further ones
     own = []
     for device in np.unique(devices[use]):
         here = use & (devices == device)
@@ -219,4 +297,18 @@ def release_margins(
             found = margins(y[here], of_job.quantiles[here])
             rows = np.unique(identity[here], axis=0).tolist()
             own += [(tuple(row), found) for row in rows]
-    return Margins(default, further, tuple(own))
+    return Margins(default, novel, tuple(own))
+
+
+def group_margins(y: Array, quantiles: Array, groups: Names) -> ByLevel:
+    """Return the margin of each interval for rows of a further group.
+
+    ``quantiles`` (rows, levels) are by networks that were not trained on the group of a row.
+    """
+    return {
+        level: group_margin(
+            y, quantiles[:, LEVELS.index(level)], quantiles[:, -1 - LEVELS.index(level)], groups,
+            coverage=coverage,
+        )
+        for level, coverage in COVERAGES.items()
+    }  # fmt: skip

@@ -16,6 +16,7 @@ import pandas as pd
 from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.job.framework_version import FRAMEWORK_RELEASE
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
 from presage.features.scaling.scaling_law import ScalingLaw
 from presage.models.release.make_probes import make_probes
@@ -36,7 +37,7 @@ from presage.models.training.scaling_rows import read_scaling_table
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.featurize import fit_domains
+from presage.pipelines.stages.featurize import fit_domains, is_measured
 from presage.pipelines.stages.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
@@ -132,11 +133,27 @@ def read_job_digests(
     return set().union(*map(read_training_jobs, files))
 
 
-def read_margins(path: Path) -> dict[str, dict[float, float]]:
-    """Read margins by device class and level, as a training stage wrote them."""
+def read_margins(path: Path) -> dict[str, dict[str, dict[float, float]]]:
+    """Read margins by novelty, device class and level, as a training stage wrote them."""
     return {
-        name: {float(level): margin for level, margin in margins.items()}
-        for name, margins in json.loads(path.read_text()).items()
+        novelty: {
+            name: {float(level): margin for level, margin in margins.items()}
+            for name, margins in by_class.items()
+        }
+        for novelty, by_class in json.loads(path.read_text()).items()
+    }
+
+
+def trained_releases(solo: pd.DataFrame, start: Pretrained | None) -> dict[str, set[float]]:
+    """Return the framework releases in training by device class; ``solo`` are training rows."""
+    column = f"full.{FRAMEWORK_RELEASE}"
+    measured = solo[is_measured(solo)]
+    found = {name: set(rows[column]) for name, rows in measured.groupby("device_class")}
+    before = {} if start is None else start.release.trained_releases
+    return {
+        name: {float(one) for one in found.get(name, set()) | before.get(name, frozenset())}
+        for name in DEVICE_CLASSES
+        if name in found or name in before
     }
 
 
@@ -239,8 +256,9 @@ def assemble_release(
         trained_devices=trained_devices(training, colocated, classes, start),
         max_members=largest_colocations(colocated, classes[INTERFERENCE.name], start),
         domains=fit_domains(training, {} if start is None else start.domains),
-        out_of_domain_margins={
-            name: read_margins(models / name / "strangers.json") for name in QUANTITIES
+        trained_releases=trained_releases(training, start),
+        novelty_margins={
+            name: read_margins(models / name / "novelty_margins.json") for name in QUANTITIES
         },
         setup_s=setup_quantiles(training),
         probes=make_probes(

@@ -151,12 +151,15 @@ def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
     hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)
     per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[is_victim]
     victim_fold = folds[is_victim]
-    fits = len(baselines.BASELINES) * len(np.unique(victim_fold))
+    members = np.repeat(data.mask.sum(axis=1, keepdims=True), folds.shape[1], axis=1)[is_victim]
+    names = (*baselines.BASELINES, baselines.MEAN_BY_MEMBERS)
+    fits = len(names) * len(np.unique(victim_fold))
     scores = {}
     with counted_progress(f"baselines of interference, unseen {split}", fits) as step:
-        for name in baselines.BASELINES:
+        for name in names:
+            read = members[:, None] if name == baselines.MEAN_BY_MEMBERS else rows
             found = baselines.predict_out_of_fold(
-                name, rows, y, victim_fold, per_victim, on_fold=step
+                name, read, y, victim_fold, per_victim, on_fold=step
             )
             scores[name] = point_metrics(np.exp(y), np.exp(found))
     return scores

@@ -9,8 +9,10 @@ import pandas as pd
 import torch
 
 from presage.features.columns.schema import columns
+from presage.features.job.architecture_groups import architecture_group
+from presage.features.job.framework_version import FRAMEWORK_RELEASE
 from presage.features.quantities.quantity import Quantity
-from presage.models.calibration.margins import ByLevel
+from presage.models.calibration.margins import DEVICE, RELEASE, ByLevel
 from presage.models.networks.stacked import take_members
 from presage.models.release.manifest import job_digest
 from presage.models.training.device_effect import IDENTITY
@@ -28,7 +30,7 @@ from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Names
 from presage.system.text.progress import training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
@@ -81,7 +83,7 @@ def fit_device_class(
     measured = solo[quantity.column].notna().to_numpy(bool)
     rows = int(measured.sum())
     before, known = (None, None) if start is None else (start.stack, start.margins)
-    fallback = None if known is None else known.total_out_of_domain
+    fallback = None if known is None else known.largest
     tables = []
     if cv.leaves_enough(folds, measured):
         # The published set has no roofline: its networks learn the scale, and from scratch.
@@ -89,14 +91,16 @@ def fit_device_class(
         config = replace(settings.select(rows, is_fine_tuning=False), ensemble=1)
         published = _cross_validate(solo, without_prior, "published", config, folds)
         tables.append(_forecasts(solo, without_prior, "published", published, fallback))
-    folds = cv.with_devices(folds, devices, measured)
+    groups = far_groups(solo)
+    folds = cv.with_far_splits(folds, groups, measured)
     config = settings.select(rows, is_fine_tuning=start is not None)
     full = _cross_validate(solo, quantity, "full", config, folds, before)
     tables.append(_forecasts(solo, quantity, "full", full, fallback))
-    by_job, *unseen = (_by_domain(solo, full, split) for split in folds)
+    raw = {split: _by_domain(solo, full, split) for split in folds}
     margins = cv.release_margins(
-        full.target, by_job, folds["job"], devices, device_identities(solo), unseen, known
-    )
+        full.target, raw["job"], folds["job"], devices, device_identities(solo),
+        cv.left_out_groups(raw, groups), known,
+    )  # fmt: skip
     released = full.members.ensemble("job", HELD_OUT_FOLD)
     is_training_row = full.weights[released].any(axis=0)
     jobs = frozenset(map(job_digest, solo["job_id"][is_training_row]))
@@ -104,6 +108,16 @@ def fit_device_class(
         jobs |= start.jobs
     take_members(full.stack, torch.from_numpy(released))
     return TrainedNetworks(full.stack, margins, jobs), pd.concat(tables)
+
+
+def far_groups(solo: pd.DataFrame) -> dict[str, Names]:
+    """Return the architecture group, device and framework release of each row, by far split."""
+    names = {
+        "group": solo["family"].map(architecture_group),
+        DEVICE: solo["device_kind"],
+        RELEASE: solo[f"full.{FRAMEWORK_RELEASE}"].map("{:g}".format),
+    }
+    return {name: values.to_numpy(object) for name, values in names.items()}
 
 
 def device_identities(solo: pd.DataFrame) -> Array:
@@ -142,7 +156,7 @@ def _cross_validate(
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
     """Return out-of-fold quantiles of a split, and which rows are out of domain.
 
-    All rows are if the split has no reasons: the split by device.
+    All rows are if the split has no reasons: one of ``FAR_SPLITS``.
     """
     reason = f"reason.{split}"
     is_outside = (solo[reason] != "").to_numpy(bool) if reason in solo else np.ones(len(solo), bool)

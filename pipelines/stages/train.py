@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from presage.errors import TrainingError
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
-from presage.models.calibration.margins import ByLevel
+from presage.models.calibration.margins import NOVELTIES, RELEASE, ByLevel
 from presage.models.networks.predictors import (
     MeasuredDeviceRouter,
     ScalarPredictor,
@@ -47,7 +47,8 @@ from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
 from presage.system.files.atomic_file import write_atomically
 
 OUTPUT_NAMES = (
-    "model.onnx", "strangers.json", "forecasts.parquet", *(f"{name}.npz" for name in DEVICE_CLASSES)
+    "model.onnx", "novelty_margins.json", "forecasts.parquet",
+    *(f"{name}.npz" for name in DEVICE_CLASSES),
 )  # fmt: skip
 
 
@@ -63,15 +64,15 @@ class TrainedPredictor:
         Predictor to release.
     networks : mapping of str to TrainedNetworks
         Networks trained here, by device class.
-    out_of_domain_margins : mapping of str to mapping of float to float
-        Further widening of intervals of out-of-domain jobs, by device class and level: in
+    novelty_margins : mapping of str to mapping of str to mapping of float to float
+        Further widening of intervals by what is new in a request, device class and level: in
         logarithms of a scale, or log-odds of a fraction.
     """
 
     forecasts: pd.DataFrame
     onnx: bytes
     networks: Mapping[str, TrainedNetworks[Any]]
-    out_of_domain_margins: Mapping[str, ByLevel]
+    novelty_margins: Mapping[str, Mapping[str, ByLevel]]
 
     def write(self, target: Path) -> None:
         """Write the files that later stages read, as one folder, so they are consistent."""
@@ -79,12 +80,15 @@ class TrainedPredictor:
 
     def _write(self, folder: Path) -> None:
         margins = {
-            name: {f"{level:g}": margin for level, margin in by_level.items()}
-            for name, by_level in self.out_of_domain_margins.items()
+            novelty: {
+                name: {f"{level:g}": margin for level, margin in by_level.items()}
+                for name, by_level in by_class.items()
+            }
+            for novelty, by_class in self.novelty_margins.items()
         }
         text = json.dumps(margins, indent=2) + "\n"
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
-        write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
+        write_atomically(folder / "novelty_margins.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
         for name, trained in self.networks.items():
             write_atomically(folder / f"{name}.npz", partial(write_networks, trained))
@@ -96,16 +100,29 @@ def make_torch_deterministic() -> None:
     torch.set_deterministic_debug_mode("error")  # faster than use_deterministic_algorithms
 
 
-def max_out_of_domain_margins(*known: Mapping[str, TrainedNetworks[Any]]) -> dict[str, ByLevel]:
-    """Return the largest known out-of-domain margins of every device class."""
-    out = {}
-    for name in DEVICE_CLASSES:
-        margins = [networks[name].margins.out_of_domain for networks in known if name in networks]
-        out[name] = {
-            level: max(by_level[level] for by_level in margins or [cv.ASSUMED_MARGINS])
-            for level in cv.ASSUMED_MARGINS
-        }
-    return out
+def max_novelty_margins(
+    *known: Mapping[str, TrainedNetworks[Any]],
+) -> dict[str, dict[str, ByLevel]]:
+    """Return the largest known widening by novelty and device class.
+
+    A class without networks has the assumed one. A class that was measured with one release of the
+    framework has none for further releases.
+    """
+    return {
+        novelty: {name: _max_widening(novelty, name, known) for name in DEVICE_CLASSES}
+        for novelty in NOVELTIES
+    }
+
+
+def _max_widening(
+    novelty: str, device_class: str, known: Sequence[Mapping[str, TrainedNetworks[Any]]]
+) -> ByLevel:
+    networks = [trained[device_class] for trained in known if device_class in trained]
+    found = [one.margins.novel[novelty] for one in networks if novelty in one.margins.novel]
+    if not networks and novelty != RELEASE:
+        found = [cv.ASSUMED_MARGINS]
+    levels = found[0] if found else {}
+    return {level: max(by_level[level] for by_level in found) for level in levels}
 
 
 def train(
@@ -163,7 +180,7 @@ def train(
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
     forecasts = _sort_forecasts(solo, pd.concat(tables))
-    return TrainedPredictor(forecasts, onnx, networks, max_out_of_domain_margins(starts, networks))
+    return TrainedPredictor(forecasts, onnx, networks, max_novelty_margins(starts, networks))
 
 
 def _too_few_rows(solo: pd.DataFrame, quantity: Quantity) -> TrainingError:

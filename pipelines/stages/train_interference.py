@@ -21,8 +21,9 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.job.architecture_groups import architecture_group
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
-from presage.models.calibration.margins import ByLevel
+from presage.models.calibration.margins import DEVICE, ByLevel
 from presage.models.networks.predictors import (
     InterferencePredictor,
     MeasuredDeviceRouter,
@@ -49,9 +50,9 @@ from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import (
     TrainedPredictor,
     make_torch_deterministic,
-    max_out_of_domain_margins,
+    max_novelty_margins,
 )
-from presage.system.arrays import Array, Mask
+from presage.system.arrays import Array, Mask, Names
 from presage.system.text.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
@@ -131,14 +132,21 @@ def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Coloca
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
-    """Return the fold of each victim, (C, K), by job, family and device; -1 for padding."""
+    """Return the fold of each victim, (C, K), by split; -1 for padding."""
     victims = colocations.victims
-    kinds = victims["device_kind"].to_numpy(object)
-    by_row = cv.with_devices(folds_by_split(victims), kinds, is_measured(victims))
+    by_row = cv.with_far_splits(folds_by_split(victims), far_groups(victims), is_measured(victims))
     is_member = colocations.mask > 0
     return {
         split: np.where(is_member, folds[np.maximum(colocations.rows, 0)], -1)
         for split, folds in by_row.items()
+    }
+
+
+def far_groups(victims: pd.DataFrame) -> dict[str, Names]:
+    """Return the architecture group and the device of each victim, by far split."""
+    return {
+        "group": victims["family"].map(architecture_group).to_numpy(object),
+        DEVICE: victims["device_kind"].to_numpy(object),
     }
 
 
@@ -185,9 +193,7 @@ def fit_device_class(
     per_victim = predict_log_slowdowns(stack, inputs, colocations.mask)[:, is_victim]
     victim_fold = {split: fold[is_victim] for split, fold in folds.items()}
     raw = _by_domain(colocations, per_victim, plan, victim_fold)
-    forecasts = _forecasts(
-        colocations, raw, victim_fold, None if known is None else known.total_out_of_domain
-    )
+    forecasts = _forecasts(colocations, raw, victim_fold, None if known is None else known.largest)
     order = colocations.rows[is_victim]
     margins = cv.release_margins(
         colocations.log_slowdown[is_victim],
@@ -195,7 +201,7 @@ def fit_device_class(
         victim_fold["job"],
         colocations.victims.loc[order, "device_kind"].to_numpy(object),
         colocations.identity,
-        [raw[split] for split in folds if split != "job"],
+        cv.left_out_groups(raw, far_groups(colocations.victims.loc[order])),
         known,
     )
     released = plan.ensemble("job", HELD_OUT_FOLD)
@@ -213,11 +219,11 @@ def _by_domain(
     """Return out-of-fold quantiles by split, and which victims are out of domain.
 
     ``per_victim`` are the quantiles (stack, victims, levels) of all networks. All victims are out
-    of domain in the split by device, which has no reasons.
+    of domain in the far splits, which have no reasons.
     """
     order = colocations.rows[colocations.known > 0]
     reasons = colocations.victims.loc[order, REASONS]
-    without_reasons = pd.Series("on an unseen device", index=order)
+    without_reasons = pd.Series("of an unseen group", index=order)
     return {
         split: cv.ByDomain(
             cv.out_of_fold(per_victim, plan, split, folds[split]),
@@ -299,7 +305,7 @@ def train(
             "no co-location was measured completely; measure more with "
             "`presage profile --budget ...`"
         )
-    margins = max_out_of_domain_margins(starts, trained_networks)
+    margins = max_novelty_margins(starts, trained_networks)
     return TrainedPredictor(
         pd.concat(tables, ignore_index=True), _export(predictors), trained_networks, margins
     )

@@ -1,4 +1,9 @@
-"""Domain check: whether predictions are close enough to the training data of a release."""
+"""Domain check: what of a request is new to a release, and whether it is in domain.
+
+Novelty codes are sums of powers of two, one for each of
+:data:`presage.models.calibration.margins.NOVELTIES` in order: 0 if nothing is new. A new framework
+release widens intervals, but is in domain: hardly any user has exactly a release of the training.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,49 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from presage.features.columns.schema import columns
+from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU
+from presage.features.job.framework_version import FRAMEWORK_RELEASE
 from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
-from presage.system.arrays import Ints, Mask
+from presage.system.arrays import FloatMatrix, Ints, Mask
+
+NEW_JOB, NEW_DEVICE, NEW_RELEASE = 1, 2, 4
+_FRAMEWORK_RELEASE = columns("full").index(FRAMEWORK_RELEASE)
 
 
-def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:
-    """Return by predictor which rows are in domain, each of shape (rows,)."""
-    inside = release.contains(rows.features, rows.precision)
+def novelty_codes(release: Release, rows: FeatureRows) -> dict[str, Ints]:
+    """Return by predictor what is new in each row, codes of shape (rows,)."""
+    common = NEW_JOB * ~release.contains(rows.features, rows.precision)
+    common += NEW_RELEASE * _is_new_release(release, rows.features)
     trained = release.trained_devices
-    known = np.array([[kind in kinds for kind in rows.kinds] for kinds in trained.values()])
-    return dict(zip(trained, known.take(rows.device, axis=1) & inside, strict=True))
+    unknown = np.array([[kind not in kinds for kind in rows.kinds] for kinds in trained.values()])
+    codes = NEW_DEVICE * unknown.take(rows.device, axis=1) + common
+    return dict(zip(trained, codes, strict=True))
 
 
-def are_colocations_in_domain(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
-    """Return which co-locations have a device and a size that were measured.
+def is_in_domain(codes: Ints) -> Mask:
+    """Return whether neither the job nor the device of each row is new."""
+    inside: Mask = (codes & (NEW_JOB | NEW_DEVICE)) == 0
+    return inside
 
-    Members are checked by :func:`contains`. A co-location of one job is always in domain here.
+
+def _is_new_release(release: Release, features: FloatMatrix) -> Mask:
+    """Return which rows have a framework release that its device class was not measured with."""
+    out = np.zeros(len(features), dtype=np.bool_)
+    if not release.trained_releases:  # a release of an older version
+        return out
+    on_gpu = features[:, COMPUTE_CAPABILITY] > 0
+    for name, known in release.trained_releases.items():
+        out |= (on_gpu == (name == GPU)) & ~np.isin(features[:, _FRAMEWORK_RELEASE], list(known))
+    return out
+
+
+def colocation_codes(release: Release, kinds: Sequence[str], sizes: Ints) -> Ints:
+    """Return what is new in co-locations besides their members: the device, or their number.
+
+    Nothing is in a co-location of one job.
 
     Parameters
     ----------
@@ -33,6 +63,12 @@ def are_colocations_in_domain(release: Release, kinds: Sequence[str], sizes: Int
         Members of each co-location.
     """
     trained = release.trained_devices[INTERFERENCE.name]
-    most = {kind: release.max_members[release.find_device_class(kind)] if kind in trained else 1
-            for kind in set(kinds)}  # fmt: skip
-    return sizes <= np.array([most[kind] for kind in kinds])
+    is_new = np.array([kind not in trained for kind in kinds])
+    most = {
+        kind: release.max_members[release.find_device_class(kind)]
+        for kind in set(kinds)
+        if kind in trained
+    }
+    is_larger = sizes > np.array([most.get(kind, np.inf) for kind in kinds])
+    codes: Ints = (NEW_DEVICE * is_new + NEW_JOB * is_larger) * (sizes > 1)
+    return codes

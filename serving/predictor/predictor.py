@@ -43,7 +43,11 @@ from presage.models.drift.drift_test import Guarantees
 from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
-from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
+from presage.serving.predictor.domain_check import (
+    colocation_codes,
+    is_in_domain,
+    novelty_codes,
+)
 from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
 from presage.serving.predictor.memory_fit import fit_probability
 from presage.serving.predictor.onnx_model import OnnxModel
@@ -61,7 +65,7 @@ from presage.serving.predictor.quantiles import (
     SelectedQuantiles,
     select_quantiles,
 )
-from presage.serving.predictor.widening import widen, widening_factors
+from presage.serving.predictor.widening import widen, widening_table
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 from presage.system.weak_cache import WeakCache
 
@@ -90,14 +94,13 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        # Rows: in-domain jobs, out-of-domain jobs on a CPU, out-of-domain jobs on a GPU.
+        # By device class (processor, GPU) and novelty code.
         self._widening = {
-            name: np.array(
-                [widening_factors(margins, release.levels)
-                 for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
+            name: np.stack(
+                [widening_table(by_novelty, of, release.levels) for of in DEVICE_CLASSES]
             )
-            for name, by_class in release.out_of_domain_margins.items()
-        }  # fmt: skip
+            for name, by_novelty in release.novelty_margins.items()
+        }
         self.cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
@@ -226,7 +229,8 @@ class Predictor:
         """
         jobs, selected = solo_jobs(request), self.select_quantiles(DEFAULT_COVERAGE)
         rows = _scaled_rows(request.device, jobs.values())
-        steps = self._forecasts(self._solo(rows)[STEP_TIME.name], STEP_TIME.unit, selected)
+        solo = self._solo(rows, novelty_codes(self._release, rows))
+        steps = self._forecasts(solo[STEP_TIME.name], STEP_TIME.unit, selected)
         law = self._release.scaling_law
         return forecast_scaling(
             law or DEFAULT_LAW, request, dict(zip(jobs, steps, strict=True)),
@@ -237,7 +241,7 @@ class Predictor:
 
     def solo_quantiles(self, rows: FeatureRows) -> JobQuantiles:
         """Return the quantiles of all quantities of solo jobs, by forecast field."""
-        found = self._solo(rows)
+        found = self._solo(rows, novelty_codes(self._release, rows))
         step = found[STEP_TIME.name]
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
         has_setup = np.array([kind in self._release.setup_s for kind in rows.kinds])
@@ -262,19 +266,20 @@ class Predictor:
         capacities_bytes : sequence of int
             Memory of each co-location's device.
         """
-        solo = self._solo(members)
-        memory_bytes, step = solo[MEMORY.name].values, solo[STEP_TIME.name]
+        novelty = novelty_codes(self._release, members)
+        solo = self._solo(members, novelty)
+        memory_bytes = solo[MEMORY.name].values
         starts = np.cumsum(sizes) - sizes
-        # One out-of-domain member makes the co-location out of domain: it affects all members.
-        members_inside = np.logical_and.reduceat(step.in_domain, starts)
+        # What is new in one member is new in the co-location: it affects all members.
+        codes = np.bitwise_or.reduceat(novelty[STEP_TIME.name], starts)
         kinds = [members.kinds[i] for i in members.device[starts]]
-        inside = np.repeat(
-            members_inside & are_colocations_in_domain(self._release, kinds, sizes), sizes
-        )
-        is_solo = np.repeat(sizes == 1, sizes)  # slowdown 1, also for an out-of-domain job
+        codes |= colocation_codes(self._release, kinds, sizes)
+        codes = np.repeat(codes, sizes)
+        inside = is_in_domain(codes)
+        is_shared = np.repeat(sizes > 1, sizes)  # the slowdown of a solo job is 1, whatever is new
         slowdowns = self._predict_slowdowns(members.features, solo, sizes)
         quantiles = self._widen(
-            INTERFERENCE.name, slowdowns, inside | is_solo, _on_gpu(members.features)
+            INTERFERENCE.name, slowdowns, codes * is_shared, _on_gpu(members.features)
         )
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
@@ -390,25 +395,23 @@ class Predictor:
             for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
-    def _solo(self, rows: FeatureRows) -> dict[str, Quantiles]:
-        """Return the quantiles of the solo quantities, by name."""
+    def _solo(self, rows: FeatureRows, novelty: Mapping[str, Ints]) -> dict[str, Quantiles]:
+        """Return the quantiles of the solo quantities, by name; ``novelty`` are their codes."""
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
-        inside = contains(self._release, rows)
         on_gpu = _on_gpu(rows.features)
         return {
             name: Quantiles(
-                self._widen(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
-                inside[name],
+                self._widen(name, self.models[name].quantiles(inputs), novelty[name], on_gpu),
+                is_in_domain(novelty[name]),
             )
             for name in self._solo_predictors
         }
 
-    def _widen(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
-        """Widen the intervals of out-of-domain rows by the margins of the release."""
-        outside = ~inside
-        if not np.count_nonzero(outside):
+    def _widen(self, predictor: str, quantiles: Array, novelty: Ints, on_gpu: Mask) -> Array:
+        """Widen the intervals of rows by what is new in them, codes of shape (rows,)."""
+        if not np.count_nonzero(novelty):
             return quantiles
-        factors = self._widening[predictor].take(outside * (1 + on_gpu), axis=0)
+        factors = self._widening[predictor][on_gpu.astype(np.int64), novelty]
         quantity = self._quantities[predictor]
         out = widen(quantiles, factors, self._median, odds=not quantity.is_scale)
         return np.maximum(out, quantity.minimum, out=out)

@@ -1,4 +1,4 @@
-"""Interval widening for out-of-domain jobs."""
+"""Interval widening by what is new in a request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from presage.models.calibration.margins import NOVELTIES, combine_widenings
 from presage.system.arrays import Array
 
 
@@ -19,6 +20,24 @@ def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) ->
         low = levels.index(level)
         factors[low], factors[len(levels) - 1 - low] = np.exp(-margin), np.exp(margin)
     return factors
+
+
+def widening_table(
+    margins: Mapping[str, Mapping[str, Mapping[float, float]]],
+    device_class: str,
+    levels: Sequence[float],
+) -> Array:
+    """Return the factors of each quantile by novelty code, shape (codes, levels).
+
+    ``margins`` are by novelty, device class and lower level. Codes are those of
+    :mod:`presage.serving.predictor.domain_check`.
+    """
+    rows = []
+    for code in range(1 << len(NOVELTIES)):
+        names = [name for bit, name in enumerate(NOVELTIES) if code >> bit & 1]
+        new = [margins.get(name, {}).get(device_class, {}) for name in names]
+        rows.append(widening_factors(combine_widenings(new), levels))
+    return np.array(rows)
 
 
 def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:

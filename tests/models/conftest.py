@@ -137,8 +137,8 @@ def make_release() -> MakeRelease:
                     np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
                 )
             },
-            "out_of_domain_margins": {
-                name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES
+            "novelty_margins": {
+                name: {"job": {"processor": {0.05: 0.0, 0.1: 0.0}}} for name in QUANTITIES
             },
             "setup_s": {"": [1.0] * len(LEVELS)},
             "probes": Probes(

@@ -41,7 +41,7 @@ MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
 STEP_FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0)
 UTILIZATION = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOWDOWN_FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5)
-STRANGER_MARGINS = {0.05: 1.0, 0.1: 0.5}
+NOVELTY_MARGINS = {0.05: 1.0, 0.1: 0.5}
 SETUP_S = {"": (1.0, 2.0, 3.0, 4.0, 5.0), "cpu-2": (10.0, 20.0, 30.0, 40.0, 50.0)}
 MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth_bytes_per_s=1.5e10)
 
@@ -157,8 +157,12 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
                 matrix(trained), ["small", "small", "large", "large"], list(precisions)
             )
         },
-        "out_of_domain_margins": {
-            name: dict.fromkeys(DEVICE_CLASSES, STRANGER_MARGINS) for name in QUANTITIES
+        "novelty_margins": {
+            name: {
+                novelty: dict.fromkeys(DEVICE_CLASSES, NOVELTY_MARGINS)
+                for novelty in ("job", "device")
+            }
+            for name in QUANTITIES
         },
         "setup_s": SETUP_S,
         "metrics": {"step_time": {"mape": 0.125}},

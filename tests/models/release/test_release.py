@@ -15,6 +15,7 @@ from presage.models.calibration.training_domain import fit_domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import MANIFEST, load_release
 from presage.models.release.release_content import ReleaseContent, write_release
+from presage.models.release.release_id import content_id
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.stages.build_release import training_colocations
 from presage.system.files import atomic_folder
@@ -36,7 +37,8 @@ def write(folder, **changes):
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
         trained_devices={key: ["example"] for key in QUANTITIES}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
-        out_of_domain_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
+        trained_releases={"gpu": {12.0, 23.0}},
+        novelty_margins={name: {"device": {"gpu": {0.1: 0.5}}} for name in QUANTITIES},
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
@@ -50,8 +52,30 @@ def refused(folder, match):
     assert "\n" not in str(caught.value)
 
 
+def test_a_release_of_format_6_has_one_margin_for_jobs_and_devices(tmp_path):
+    write(tmp_path / "release")
+    path = tmp_path / "release" / "release.json"
+    content = json.loads(path.read_text())
+    del content["novelty_margins"], content["trained_releases"]
+    content |= {"format": 6, "stranger_margins": {n: {"gpu": {"0.1": 0.5}} for n in QUANTITIES}}
+    path.write_text(json.dumps(content | {"release_id": content_id(content)}))
+    release = load_release(tmp_path / "release")
+
+    same = {"gpu": {0.1: 0.5}}
+    assert release.novelty_margins["memory"] == {"job": same, "device": same}
+    assert release.trained_releases == {}
+
+
+def test_an_unknown_novelty_is_rejected(tmp_path):
+    with pytest.raises(ReleaseError, match="none of job, device, release"):
+        write(tmp_path / "release", novelty_margins={n: {"weather": {}} for n in QUANTITIES})
+
+
 def test_a_written_release_is_loaded(tmp_path):
     release = write(tmp_path / "release")
+
+    assert release.trained_releases == {"gpu": {12.0, 23.0}}
+    assert release.novelty_margins["memory"] == {"device": {"gpu": {0.1: 0.5}}}
 
     assert load_release(tmp_path / "release").manifest == release.manifest
     assert release.devices["example"] == device()

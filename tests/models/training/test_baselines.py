@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from presage.models.training.baselines import BASELINES, predict_out_of_fold
+from presage.models.training.baselines import (
+    BASELINES,
+    MEAN_BY_MEMBERS,
+    MeanByMembers,
+    predict_out_of_fold,
+)
 
 
 def data():
@@ -44,3 +49,18 @@ def test_further_rows_can_be_hidden():
     found = predict_out_of_fold("constant", np.zeros((3, 1)), y, np.array([0, 1, 1]), hidden)
 
     assert found.tolist() == [9, 1.5, 1.5]
+
+
+def test_slowdowns_have_a_mean_by_the_number_of_members():
+    members = np.array([[2.0], [2.0], [4.0], [4.0]])
+    model = MeanByMembers().fit(members, np.array([1.0, 3.0, 5.0, 7.0]))
+
+    assert model.predict(np.array([[2.0], [3.0], [4.0], [9.0]])).tolist() == [2, 2, 6, 6]
+
+
+def test_the_mean_by_members_is_that_of_the_other_folds():
+    members, y = np.array([[2.0], [2.0], [3.0]]), np.array([1.0, 2.0, 9.0])
+
+    found = predict_out_of_fold(MEAN_BY_MEMBERS, members, y, np.array([0, 1, 1]))
+
+    assert found.tolist() == [2, 1, 1]

@@ -43,7 +43,9 @@ CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, e
 TOGETHER = replace(CONFIG, batch=40)
 MARGINS = {0.05: 0.03, 0.1: 0.01}
 LOG_8, LOG_80 = (math.log(8 + 1e-9), math.log(80 + 1e-9))
-OWN = Margins(MARGINS, {0.05: 0.2, 0.1: 0.1}, (((7.0, LOG_80, LOG_8), {0.05: 0.5, 0.1: 0.4}),))
+OWN = Margins(
+    MARGINS, {"job": {0.05: 0.2, 0.1: 0.1}}, (((7.0, LOG_80, LOG_8), {0.05: 0.5, 0.1: 0.4}),)
+)
 COLUMNS = columns("full")
 TARGET = QUANTITIES["step_time"]
 INPUTS = select_inputs(TARGET.inputs, "full")
@@ -178,7 +180,7 @@ def test_networks_survive_a_round_trip(tmp_path, together):
         predict_quantiles(again.stack, x), predict_quantiles(one.stack, x)
     )
     assert again.margins == OWN
-    assert again.margins.total_out_of_domain == pytest.approx({0.05: 0.23, 0.1: 0.11})
+    assert again.margins.largest == pytest.approx({0.05: 0.23, 0.1: 0.11})
 
     stack, _, members, mask = together
     write_networks(TrainedNetworks(stack, OWN), tmp_path / "two.npz")

@@ -15,8 +15,16 @@ from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.tables.campaign import read_campaign
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
+from presage.models.training.fit import LEVELS
 from presage.pipelines.benchmark import benchmark_run as benchmark
-from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
+from presage.pipelines.benchmark.benchmark_rows import METADATA_COLUMNS
+from presage.pipelines.benchmark.benchmark_splits import (
+    make_folds,
+    novelties,
+    novelty,
+    split_folds,
+)
+from presage.pipelines.benchmark.novel_rows import calibrate_novel
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import NoGraphs
@@ -55,7 +63,7 @@ def test_a_table_is_scored_by_another_with_three_baselines(task):
     assert np.isfinite([*result.mlp.values()]).all()
 
 
-@pytest.mark.parametrize("split", ["job", "model", "family"])
+@pytest.mark.parametrize("split", ["job", "model", "family", "group"])
 def test_each_row_is_scored_once_by_networks_not_trained_on_its_group(split):
     result = run(split=split)
 
@@ -111,7 +119,8 @@ def test_the_command_prints_only_json():
 
     printed = json.loads(CliRunner().invoke(app, words).stdout)
 
-    assert {"task", "split", "rows", "mlp", "baselines", "seconds"} <= printed.keys()
+    assert {"task", "split", "rows", "mlp", "baselines", "floor", "seconds"} <= printed.keys()
+    assert printed["floor"]["rows"] > 0  # the solo references of co-locations
 
 
 def test_an_option_takes_several_files(monkeypatch):
@@ -241,7 +250,7 @@ def keep_rows(monkeypatch, *, rows, constant=None):
 
 def make_rows(**columns):
     rows = len(next(iter(columns.values())))
-    defaults = {name: ["same"] * rows for name in ("job", "model", "family", "device")}
+    defaults = {name: ["same"] * rows for name in METADATA_COLUMNS}
     return pd.DataFrame(defaults | columns)
 
 
@@ -280,3 +289,42 @@ def test_calibration_holds_out_the_attribute_that_most_test_rows_lack(caplog):
     lone = make_rows(device=["a"] * 34 + ["b"] * 6, family=["x"] * 40, model=["1"] * 40)
     assert novelty(lone, make_rows(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
     assert "hardly more than one device" in caplog.text
+
+
+def test_the_farthest_column_that_is_new_counts(caplog):
+    train = make_rows(
+        device=["a", "b"] * 20, group=["g", "g", "h", "h"] * 10, family=["x", "x", "y", "y"] * 10,
+        model=["1", "2", "3", "4"] * 10, release=["2.1", "2.4"] * 20,
+    )  # fmt: skip
+    test = make_rows(
+        device=["a", "c", "a", "a", "a"], group=["g", "g", "k", "g", "g"],
+        family=["x", "x", "z", "z", "x"], model=["1", "1", "9", "9", "9"],
+        release=["2.1", "2.9", "2.1", "2.1", "2.4"],
+    )  # fmt: skip
+
+    found = {name: list(map(int, new)) for name, new in novelties(train, test).items()}
+
+    assert found == {
+        "device": [0, 1, 0, 0, 0], "release": [0, 1, 0, 0, 0], "group": [0, 0, 1, 0, 0],
+        "family": [0, 0, 0, 1, 0], "model": [0, 0, 0, 0, 1],
+    }  # fmt: skip
+    assert not caplog.messages
+    # With one group in training, families stand in for groups.
+    alone = novelties(train.assign(group="g"), test)
+    assert list(map(int, alone["family"])) == [0, 0, 1, 1, 0]
+    assert "hardly more than one group" in caplog.text
+
+
+def test_rows_on_a_new_device_have_wider_intervals():
+    rng = np.random.default_rng(0)
+    devices = np.repeat(np.array(["a", "b", "c", "d", "e"], dtype=object), 40)
+    y = np.repeat([-1.0, -0.5, 0.0, 0.5, 1.0], 40) + 0.1 * rng.normal(size=200)
+    zero = np.zeros((200, len(LEVELS)))
+    train, test = make_rows(device=devices), make_rows(device=["a", "z"])
+    new = {"device": np.array([False, True])}
+
+    found = calibrate_novel(y, {"device": zero}, train, zero[:2], test, new)
+
+    assert (found[0] == 0).all()
+    assert found[1, LEVELS.index(0.9)] == pytest.approx(1, abs=0.3)
+    assert (np.diff(found[1]) >= 0).all()

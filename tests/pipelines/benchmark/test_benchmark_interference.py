@@ -53,17 +53,19 @@ def run(train=(TRAIN,), test=(), **options):
     )
 
 
-def test_a_campaign_is_scored_by_another_with_four_baselines():
+def test_a_campaign_is_scored_by_another_with_five_baselines():
     result = run(test=[TEST])
 
     assert (result.split, result.unit) == ("test", "normalised speed")
-    assert list(result.baselines) == ["constant", "linear", "boosted_trees", "additive"]
+    assert list(result.baselines) == [
+        "constant", "linear", "boosted_trees", "mean_by_members", "additive",
+    ]  # fmt: skip
     assert np.isfinite([*result.mlp.values()]).all()
     assert 0 < result.mlp["coverage"] <= result.mlp["coverage_90"] <= 100
 
 
 @pytest.mark.usefixtures("no_trees")
-@pytest.mark.parametrize("split", ["pair", "family"])
+@pytest.mark.parametrize("split", ["pair", "family", "group"])
 def test_each_victim_is_scored_once(split, rows):
     result = run(split=split)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.errors import TrainingError
-from presage.models.calibration.margins import Margins
+from presage.models.calibration.margins import NOVELTIES, Margins
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import FOLDS, HELD_OUT_FOLD
 from presage.pipelines.evaluation import cross_validation as cv
@@ -98,7 +98,7 @@ def two_devices():
 
 def test_a_release_contains_margins_of_frequently_measured_devices(two_devices):
     y, raw, of_row, devices, identity = two_devices
-    shipped = cv.release_margins(y, raw, of_row, devices, identity, [raw])
+    shipped = cv.release_margins(y, raw, of_row, devices, identity, left_out(raw, devices))
 
     ((who, own),) = shipped.devices
     assert who == (3.7, 2.5)
@@ -107,15 +107,46 @@ def test_a_release_contains_margins_of_frequently_measured_devices(two_devices):
     assert own[0.1] < shipped.default[0.1]
 
 
-def test_intervals_of_a_device_with_few_rows_use_the_out_of_domain_margins(two_devices):
+def test_with_too_few_devices_a_new_one_widens_as_a_new_job_does(two_devices):
+    y, raw, of_row, devices, identity = two_devices
+    shipped = cv.release_margins(y, raw, of_row, devices, identity, left_out(raw, devices))
+
+    assert shipped.novel["device"] == shipped.novel["job"]
+    assert "release" not in shipped.novel
+
+
+def test_intervals_of_a_device_with_few_rows_use_the_largest_margins(two_devices):
     y, raw, of_row, devices, identity = two_devices
     few = cv.ByDomain(raw.quantiles[:10], raw.out_of_domain[:10])
-    start = Margins({0.05: 1.0, 0.1: 0.5}, {0.05: 1.0, 0.1: 1.0})
+    start = Margins({0.05: 1.0, 0.1: 0.5}, {"job": {0.05: 1.0, 0.1: 1.0}})
     shipped = cv.release_margins(
-        y[:10], few, of_row[:10], devices[:10], identity[:10], [few], start
+        y[:10], few, of_row[:10], devices[:10], identity[:10], left_out(few, devices[:10]), start
     )
 
-    assert shipped == Margins({0.05: 2.0, 0.1: 1.5}, {0.05: 0.0, 0.1: 0.0})
+    nothing = {0.05: 0.0, 0.1: 0.0}
+    assert shipped == Margins({0.05: 2.0, 0.1: 1.5}, dict.fromkeys(NOVELTIES, nothing))
+
+
+def left_out(raw, groups):
+    """Return the forecasts by novelty where only jobs were left out by group."""
+    return cv.left_out_groups({"family": raw}, {"group": groups})
+
+
+def test_a_release_widens_intervals_by_what_groups_differ_by(two_devices):
+    y, raw, of_row, devices, identity = two_devices
+    shift = np.where(np.arange(440) % 11 < 5, 0.0, 30.0)  # further groups have other means
+    groups = np.array([f"group {i % 11}" for i in range(440)], dtype=object)
+    moved = cv.ByDomain(raw.quantiles - shift[:, None], raw.out_of_domain)
+    far = {"family": raw, "device": raw, "group": moved}
+    shipped = cv.release_margins(
+        y, raw, of_row, devices, identity,
+        cv.left_out_groups(far, {"group": groups, "device": devices}),
+    )  # fmt: skip
+
+    assert shipped.novel.keys() == {"job", "device"}
+    assert shipped.novel["job"][0.1] == pytest.approx(30, abs=5)
+    assert shipped.novel["device"][0.1] < 10
+    assert shipped.largest[0.1] == shipped.default[0.1] + shipped.novel["job"][0.1]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +154,12 @@ def test_intervals_of_a_device_with_few_rows_use_the_out_of_domain_margins(two_d
 )
 def test_of_several_devices_some_are_held_out_and_some_remain(kinds):
     devices = np.repeat(np.array(kinds, dtype=object), 30)
-    folds = cv.with_devices({}, devices, np.ones(len(devices), bool))
+    folds = cv.with_far_splits({}, {"device": devices}, np.ones(len(devices), bool))
 
     assert len(np.unique(folds["device"])) == len(kinds)
-    assert cv.with_devices({}, devices[:60], np.ones(60, bool)) == {}
+    assert cv.with_far_splits({}, {"device": devices[:60]}, np.ones(60, bool)) == {}
     lopsided = np.array([*["k80"] * 100, "t4", "p100"], dtype=object)
-    assert cv.with_devices({}, lopsided, np.ones(102, bool)) == {}
+    assert cv.with_far_splits({}, {"device": lopsided}, np.ones(102, bool)) == {}
 
 
 def test_the_error_of_too_few_calibration_rows_says_how_many_are_needed():

@@ -86,13 +86,14 @@ def test_a_device_class_without_rows_keeps_the_pretrained_networks(features, ste
 
     assert set(step_time.networks) == {"processor"}
     starts = starts_of("step_time")
-    assert step_time.out_of_domain_margins["gpu"] == starts["gpu"].margins.out_of_domain
+    widening = {name: by_class["gpu"] for name, by_class in step_time.novelty_margins.items()}
+    assert {name: more for name, more in widening.items() if more} == starts["gpu"].margins.novel
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
     rows = on_gpu(solo)[[f"full.{name}" for name in columns("full")]].to_numpy(np.float32)
     np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
 
 
-def test_a_few_rows_of_a_gpu_change_little_and_keep_out_of_domain_margins(features, no_onnx):
+def test_a_few_rows_of_a_gpu_change_little_and_keep_the_largest_margins(features, no_onnx):
     solo = pd.read_parquet(features / "solo.parquet")
     start = read_pretrained(COMMITTED)
     assert start is not None
@@ -104,7 +105,7 @@ def test_a_few_rows_of_a_gpu_change_little_and_keep_out_of_domain_margins(featur
     trained = train.train(mixed, QUANTITIES["step_time"], SETTINGS, starts)
 
     assert set(trained.networks) == {"processor", "gpu"}
-    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
+    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.largest
     table = trained.forecasts
     assert len(table[(table["features"] == "full") & (table["device_kind"] == "v100-16gb")]) == 24
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
@@ -134,7 +135,7 @@ def test_runs_of_one_family_suffice_for_fine_tuning(features, runs):
 
     assert train.can_train(alike, target, start)
     assert not train.can_train(alike, target, None)
-    assert networks.margins.default == start.margins.total_out_of_domain
+    assert networks.margins.default == start.margins.largest
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
 
 
@@ -173,7 +174,7 @@ def test_two_co_locations_of_a_gpu_suffice_for_fine_tuning(features, no_onnx):
     )
 
     assert set(trained.networks) == {"gpu"}
-    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
+    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.largest
 
 
 def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):

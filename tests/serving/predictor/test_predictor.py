@@ -57,6 +57,55 @@ def test_a_precision_that_was_not_trained_on_is_out_of_domain(release_with, job,
         assert [forecast.in_domain for forecast in asked] == inside
 
 
+def with_version(features, version):
+    """Return the job with another framework version."""
+    return replace(features, job=replace(features.job, framework_version=version))
+
+
+def test_a_new_framework_release_widens_the_interval_in_domain(release_with, job, cpu):
+    margins = {name: {"release": {"processor": {0.05: 2.0, 0.1: 1.0}}} for name in QUANTITIES}
+    predictor = Predictor(
+        release_with(trained_releases={"processor": [26.0, 27.0]}, novelty_margins=margins)
+    )
+    known, new = (
+        predict_one(predictor, with_version(job(), version), cpu) for version in ("2.13", "1.10")
+    )
+
+    assert known.in_domain
+    assert new.in_domain
+    assert (new.median, new.low, new.high) == pytest.approx(
+        (known.median, known.low / np.e, known.high * np.e), rel=1e-4
+    )
+
+
+def test_a_new_job_and_a_new_device_have_margins_of_their_own(release_with, job, cpu):
+    margins = {
+        name: {
+            "job": {"processor": {0.05: 0.3, 0.1: 0.2}},
+            "device": {"processor": {0.05: 0.6, 0.1: 0.5}},
+        }
+        for name in QUANTITIES
+    }
+    predictor = Predictor(release_with(novelty_margins=margins))
+    plain = Predictor(release_with(novelty_margins={name: {} for name in QUANTITIES}))
+    elsewhere = replace(cpu, kind="cpu-2b")
+
+    def widening(features, device):
+        wide, narrow = (predict_one(one, features, device) for one in (predictor, plain))
+        return wide.high / narrow.high
+
+    large = job(batch_size=600)  # trained on batches of 1 to 256
+    found = [widening(*asked) for asked in ((large, cpu), (job(), elsewhere), (large, elsewhere))]
+    assert found == pytest.approx(np.exp([0.2, 0.5, 0.5]), rel=1e-4)
+
+
+def test_without_recorded_releases_no_release_is_new(release, job, cpu):
+    predictor = Predictor(release)
+    asked = [predict_one(predictor, with_version(job(), v), cpu).high for v in ("1.10", "2.13")]
+
+    assert asked[0] == asked[1]
+
+
 def together(predictor, job, device, members):
     (forecast,) = predictor.predict_interference(
         [Colocation(device, (job,) * members, (Share(0.5, "cpu-quota"),) * members)]
@@ -148,7 +197,7 @@ def test_a_model_failure_is_an_error_of_the_release(release_with, handmade_model
         predictor.warm_up()
 
 
-NO_MARGINS: dict[str, Any] = {"out_of_domain_margins": {name: {} for name in QUANTITIES}}
+NO_MARGINS: dict[str, Any] = {"novelty_margins": {name: {} for name in QUANTITIES}}
 
 
 @pytest.mark.parametrize(

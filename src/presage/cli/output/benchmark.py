@@ -18,6 +18,8 @@ _COLUMNS = {
     "interval_width": 1, "coverage_90": 1, "interval_width_90": 1,
 }  # fmt: skip
 
+_SHOWN = {*_COLUMNS, "rows"}
+
 
 def print_result(result: Result, *, as_json: bool) -> None:
     """Print the figures of each model, and the worst slices of the MLP."""
@@ -25,6 +27,8 @@ def print_result(result: Result, *, as_json: bool) -> None:
         print_json(result.as_json())
         return
     models = {"mlp": result.mlp, **result.baselines}
+    if result.floor:
+        models["floor"] = result.floor
     table = Table(title=f"{result.task}, split {result.split}: {result.rows} rows")
     for heading in ("", "MAPE %", "median %", "within 10 %", f"MAE ({result.unit})", "RMSLE",
                     "80 % covers", "width %", "90 % covers", "width %"):  # fmt: skip
@@ -33,7 +37,7 @@ def print_result(result: Result, *, as_json: bool) -> None:
         table.add_row(name, *_cells(figures))
     print_table(table)
     for name, figures in models.items():
-        more = [f"{key} {value:.2f}" for key, value in figures.items() if key not in _COLUMNS]
+        more = [f"{key} {value:.2f}" for key, value in figures.items() if key not in _SHOWN]
         if more:
             say(f"{name}: {', '.join(more)}")
     _print_slices(result)

@@ -67,8 +67,9 @@ def benchmark(
         typer.Option(
             metavar="NAME",
             show_default="model; interference: pair; scale-out: placement",
-            help="What to hold out without --test: job (interference: pair), model, family, device "
-            "or campaign; for scale-out also placement, count or batch.",
+            help="What to hold out without --test: job (interference: pair), model, family, group "
+            "(of families), device, release (of the framework), source or campaign; for scale-out "
+            "also placement, count or batch.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
@@ -76,8 +77,9 @@ def benchmark(
 ) -> None:
     """Train the MLP and baselines on one table, and score them on another.
 
-    The baselines are boosted trees, a linear model and a constant. Interference needs solo
-    measurements of each job, which may be in the files of --train or --test.
+    The baselines are boosted trees, a linear model and a constant. The floor is what repeated
+    measurements differ by. Interference needs solo measurements of each job, which may be in the
+    files of --train or --test.
     """
     from presage.cli.output.benchmark import print_result
     from presage.pipelines.benchmark.benchmark_run import run
