@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from benchmarks.inc_simulation import experiments
 from benchmarks.inc_simulation.experiments import Score, average
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
-from presage.collectives.simulation.arbitrated import ADOPTION_CALLS
+from presage.collectives.arbiter.planner import ADOPTION_CALLS
 from presage.collectives.simulation.simulate import WARM_UP
 
 Results: TypeAlias = dict[tuple[Any, ...], Any]

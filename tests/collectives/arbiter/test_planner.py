@@ -68,9 +68,15 @@ def test_a_switch_that_cannot_be_reached_takes_all_grants_away():
     assert not any(reason & 1 for reason in decision_tables(lost)["job"].decisions)
 
 
-def test_a_predictable_job_alone_is_allowed_from_the_adoption_on_i2():
-    view = plan([report()], None, SLOTS, 0.0)
+def planned(reports, current=None, slots=SLOTS, **options):
+    """Return the view that is planned."""
+    view = plan(reports, current, slots, 0.0, **options)
     assert view is not None
+    return view
+
+
+def test_a_predictable_job_alone_is_allowed_from_the_adoption_on_i2():
+    view = planned([report()])
     decisions, adopted = decision_tables(view)["job"].decisions, len(view.kept[0])
     assert ADOPTION_CALLS <= adopted <= view.window // 4
     assert not any(reason & 1 for reason in decisions[:adopted])
@@ -78,22 +84,22 @@ def test_a_predictable_job_alone_is_allowed_from_the_adoption_on_i2():
 
 
 def test_a_new_view_keeps_what_starts_before_its_adoption():
-    first = plan([report()], None, SLOTS, 0.0)
+    first = planned([report()])
     tables = decision_tables(first)
     later = [report(started=first.window // 2), report("z")]
-    second = plan(later, first, SLOTS, 0.0, tables=tables)
+    second = planned(later, first, tables=tables)
 
     number, kept = second.first_numbers[0], second.kept[0]
     assert len(kept) >= ADOPTION_CALLS
     assert list(kept) == [tables["job"].reason(number + i) for i in range(len(kept))]
     assert not decision_tables(second)["job"].revokes(tables["job"].before(number + len(kept)))
-    assert plan(later, first, {"tor": 0}, 0.0, tables=tables).kept == ()
+    assert planned(later, first, {"tor": 0}, tables=tables).kept == ()
 
 
 def test_a_rhythm_that_moves_as_the_decisions_predict_changes_nothing():
     demand = report(margin_s=0.0).demand
     demand = replace(demand, calls=(Call(0.0, 1 << 20, shift_s=0.01),))
-    view = plan([JobReport(demand, 0)], None, SLOTS, 0.0)
+    view = planned([JobReport(demand, 0)])
     started = len(view.kept[0]) + 5
     arrival_s = predicted_arrivals(view)["job"][started]
     assert arrival_s < 0.1 * started  # the switch has saved time

@@ -171,8 +171,8 @@ def test_waiting_jobs_have_their_predicted_starts(client, stand_in):
     stand_in.found = listing([waiting("patient", 1)])
     expected = "starts in 2 min (80 %: 1 min to 4 min)"
 
-    until(lambda: expected in client.get("/").text)
-    until(lambda: expected in client.get("/jobs/patient").text)
+    wait_until(lambda: expected in client.get("/").text)
+    wait_until(lambda: expected in client.get("/jobs/patient").text)
 
 
 def test_an_unknown_job_is_not_found(client):
