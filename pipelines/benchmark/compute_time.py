@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from presage.pipelines.benchmark.scale_rows import ScaleRows
+from presage.pipelines.benchmark.scaling.scale_rows import ScaleRows
 from presage.system.arrays import Array, Mask
 
 

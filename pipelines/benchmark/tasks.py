@@ -14,7 +14,7 @@ from presage.features.quantities.quantity_registry import (
 from presage.pipelines.benchmark.benchmark_task import Task
 from presage.pipelines.benchmark.fits import FitsTask
 from presage.pipelines.benchmark.interference import InterferenceTask
-from presage.pipelines.benchmark.scale_out import ScaleOutTask
+from presage.pipelines.benchmark.scaling.scale_out import ScaleOutTask
 from presage.pipelines.benchmark.solo import LONGER, SHARP, SoloTask
 
 _TRAIN_MEMORY = SoloTask(MEMORY, lambda job: job.trains, "MiB", scale=2**-20)

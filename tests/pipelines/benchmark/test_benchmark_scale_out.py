@@ -18,8 +18,8 @@ from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.benchmark.scale_out import CONFIG, ScaleOutTask
-from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
+from presage.pipelines.benchmark.scaling.scale_out import CONFIG, ScaleOutTask
+from presage.pipelines.benchmark.scaling.scale_rows import ScaleRows, scale_rows
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from tests.features.examples import node

@@ -17,7 +17,7 @@ from presage.schedulers.slurm.job_note import JobNote
 from presage.schedulers.slurm.site_files import EPILOG, JOB_SUBMIT, site_file
 from tests.features import examples
 from tests.schedulers.slurm.test_bridge import make_bridge
-from tests.support.slurm import SlurmCluster, missing_slurm, slurm
+from tests.support.slurm.cluster import SlurmCluster, missing_slurm, slurm
 
 FEATURES = to_text(examples.features())
 GPU = "--gres=gpu:a100:1"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.serving.support.processes import free_port
-from tests.support.fast_clock import FastClock
+from tests.support.slurm.fast_clock import FastClock
 
 T = TypeVar("T")
 

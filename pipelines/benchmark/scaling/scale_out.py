@@ -25,7 +25,7 @@ from presage.pipelines.benchmark.benchmark_splits import (
 )
 from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.compute_time import compute_seconds
-from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
+from presage.pipelines.benchmark.scaling.scale_rows import ScaleRows, scale_rows
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 

@@ -1,0 +1,1 @@
+"""Benchmark of the scaling of jobs to several devices."""
