@@ -198,7 +198,7 @@ def print_others(text: str) -> None:
     slices = {text: {key: {"mape": 1.0, "rows": 1} for key in (text, f"{text}b")}}
     result = SimpleNamespace(
         task=text, split=text, rows=1, unit=text, mlp={text: 1.0}, baselines={text: {}},
-        seconds=1.0, seed=1, slices=slices,
+        seconds=1.0, seed=1, slices=slices, floor={},
     )  # fmt: skip
     benchmark.print_result(result, as_json=False)  # type: ignore[arg-type]
     terminal.say(text)

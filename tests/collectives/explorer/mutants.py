@@ -286,7 +286,7 @@ MUTANTS = (
         (3, 5),
     ),
     Mutant(
-        "a rank that is refused goes on",
+        "a rank that is refused continues",
         wait_for_the_switch,
         _in_band((), BOTH, early=0),
         (3, 5),

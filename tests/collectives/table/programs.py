@@ -27,7 +27,7 @@ def view(epoch):
     return JobView(epoch, 3 * epoch, bytes([epoch % 251]) * (1 + epoch * 7 % 4096))
 table.publish(view(1))
 if what == "dies while it writes":
-    table._words[SEQUENCE_WORD] |= 1
+    table.words[SEQUENCE_WORD] |= 1
 child = os.fork() if what == "has a child" else 1
 if child:
     os.write(1, b'%d\\n' % child)

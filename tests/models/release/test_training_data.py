@@ -117,7 +117,9 @@ def test_the_id_covers_tables_but_not_their_folders(make_release, tmp_path):
 def test_a_release_of_the_previous_format_keeps_its_id_and_loads(make_release, tmp_path):
     """Its id covers names of folders; computed as in the current format, it would differ."""
     old = make_release(tmp_path / "old", training_data=EXAMPLE.as_json())
-    manifest = {**old.manifest, "format": 5}
+    manifest = {**old.manifest, "format": 5, "stranger_margins": {}}
+    for predictor, by_novelty in manifest.pop("novelty_margins").items():
+        manifest["stranger_margins"][predictor] = by_novelty.get("job", {})
     renamed = {**manifest, "learnt_from": replace(EXAMPLE, folders=(RENAMED,)).as_json()}
     assert content_id(manifest) != content_id(renamed)
     path = old.folder / MANIFEST

@@ -157,8 +157,9 @@ def test_the_additive_rule_recovers_its_effects():
             speed = np.exp(slow[own] + slows[other])
             lines.append({"colocation": place, "slot": slot, "job": own, "speed": speed})
     members = pd.DataFrame(lines).assign(
-        count=1, device="d", row="", pair="", model="", family="", campaign=""
-    )
+        count=1, device="d", row="", pair="", model="", family="", group="", release="", source="",
+        campaign="",
+    )  # fmt: skip
     rows = Colocated(members, np.zeros((len(members), 1)))
 
     speeds = Additive(rows, np.arange(600) < 400).speeds(rows)

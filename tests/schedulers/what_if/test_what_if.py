@@ -358,8 +358,8 @@ def test_an_idle_cluster_starts_a_job_at_once():
 def test_wrong_questions_are_rejected_by_name():
     snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=5.0)
 
-    with pytest.raises(UnknownJobError, match="job 'nobody' neither waits nor runs"):
-        asked(snapshot, ["nobody"])
+    with pytest.raises(UnknownJobError, match="job 'missing' neither waits nor runs"):
+        asked(snapshot, ["missing"])
     with pytest.raises(InvalidJobError, match="job 'b' exists already"):
         asked(snapshot, [Job("b", 0.0)])
     with pytest.raises(ConfigError, match=f"1,000 variants, must be 1 to {MAX_VARIANTS}"):

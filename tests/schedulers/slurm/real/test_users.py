@@ -13,7 +13,7 @@ from presage.schedulers.slurm.bridge.bridge_server import SOCKET
 from tests.schedulers.slurm.site import FEATURES, GPU, needs_slurm, slurm_site
 
 pytestmark = needs_slurm
-USER = "nobody"
+USER = pwd.getpwuid(65534).pw_name  # the user without rights of every system
 
 
 @pytest.fixture
