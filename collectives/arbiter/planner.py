@@ -83,7 +83,6 @@ def plan(
     reports: Iterable[JobReport],
     current: View | None,
     slots: Mapping[str, int],
-    now_s: float,
     options: PlannerOptions | None = None,
     tables: Mapping[str, JobView] | None = None,
 ) -> View | None:
@@ -97,8 +96,6 @@ def plan(
         View that was planned last.
     slots : Mapping of str to int
         Jobs that each switch aggregates for at a time; 0 for a switch that cannot be reached.
-    now_s : float
-        Time by the clock of the demands.
     options : PlannerOptions, optional
         Sizes of windows, and the width of predicted arrivals.
     tables : mapping of str to JobView, optional
@@ -130,11 +127,13 @@ def _kept(
     reports: list[JobReport], tables: Mapping[str, JobView], window: int
 ) -> tuple[bytes, ...]:
     """Return the decisions in force for the AllReduces that start before a view is adopted."""
-    known = [report for report in reports if report.demand.is_predictable]
-    adoption_s = max((_next_s(one, ADOPTION_CALLS) for one in known), default=0.0) + _MESSAGES_S
+    slowest_s = max(
+        (_next_s(one, ADOPTION_CALLS) for one in reports if one.demand.is_predictable), default=0.0
+    )
     found = []
     for report in reports:
-        calls = _count_within(report.demand, adoption_s) if report in known else 0
+        is_known = report.demand.is_predictable
+        calls = _count_within(report.demand, slowest_s + _MESSAGES_S) if is_known else 0
         table = tables.get(report.demand.job_id, RING_ONLY)
         first = max(report.started, 0)
         numbers = range(first, first + min(calls, window // 4))

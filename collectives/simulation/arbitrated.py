@@ -70,7 +70,7 @@ class Arbitrated(Rule):
             return  # not adopted yet
         jobs = [job for job in self._jobs if job.job_id in self._started]
         reports = [JobReport(self._demand(job), self._started[job.job_id]) for job in jobs]
-        view = plan(reports, self._view, self._slots, now_s, self._planner, self._new)
+        view = plan(reports, self._view, self._slots, self._planner, self._new)
         if view is not None:
             self._view, self._new = view, decision_tables(view)
             self._planned_at = {job.job_id: self._started[job.job_id] for job in jobs}

@@ -39,7 +39,7 @@ class ViewPlanning:
         if not members and not state.controller.jobs:
             return
         tables = agreement.views_in_force(state.controller)
-        view = plan(reports, current, state.switches.slots, now_s, state.options.planner, tables)
+        view = plan(reports, current, state.switches.slots, state.options.planner, tables)
         if view is None:
             return
         planned = [(job, job.is_member, job.switches) for job in members]

@@ -26,7 +26,7 @@ def report(name="job", started=0, period_s=0.1, sizes=(1 << 20,), anchor_s=0.0, 
 
 
 def test_a_first_job_gets_a_view_that_begins_at_a_number_all_ranks_have_started():
-    view = plan([report(started=7)], None, SLOTS, 0.0)
+    view = plan([report(started=7)], None, SLOTS)
     assert view is not None
     assert view.first_numbers == (7,)
     assert view.window == math.ceil(OPTIONS.horizon_s / 0.1)
@@ -34,8 +34,8 @@ def test_a_first_job_gets_a_view_that_begins_at_a_number_all_ranks_have_started(
 
 def test_nothing_changes_without_a_reason():
     reports = [report("a"), report("b", anchor_s=0.05)]
-    view = plan(reports, None, SLOTS, 0.0)
-    assert plan(reports, view, SLOTS, 3.0) is None
+    view = plan(reports, None, SLOTS)
+    assert plan(reports, view, SLOTS) is None
 
 
 @pytest.mark.parametrize(
@@ -52,25 +52,25 @@ def test_nothing_changes_without_a_reason():
     ids=["goes", "comes", "sizes", "period", "position", "unpredictable", "half of the window"],
 )
 def test_a_change_makes_a_view(changed):
-    view = plan([report("a"), report("b")], None, SLOTS, 0.0)
-    assert plan(changed, view, SLOTS, 0.0) is not None
+    view = plan([report("a"), report("b")], None, SLOTS)
+    assert plan(changed, view, SLOTS) is not None
 
 
 def test_an_arrival_that_moves_by_less_than_its_margin_changes_nothing():
-    view = plan([report(margin_s=0.005)], None, SLOTS, 0.0)
-    assert plan([report(margin_s=0.005, anchor_s=0.004)], view, SLOTS, 0.0) is None
+    view = plan([report(margin_s=0.005)], None, SLOTS)
+    assert plan([report(margin_s=0.005, anchor_s=0.004)], view, SLOTS) is None
 
 
 def test_a_switch_that_cannot_be_reached_takes_all_grants_away():
-    view = plan([report()], None, SLOTS, 0.0)
-    lost = plan([report()], view, {"tor": 0}, 0.0)
+    view = plan([report()], None, SLOTS)
+    lost = plan([report()], view, {"tor": 0})
     assert lost is not None
     assert not any(reason & 1 for reason in decision_tables(lost)["job"].decisions)
 
 
 def planned(reports, current=None, slots=SLOTS, **options):
     """Return the view that is planned."""
-    view = plan(reports, current, slots, 0.0, **options)
+    view = plan(reports, current, slots, **options)
     assert view is not None
     return view
 
@@ -104,9 +104,9 @@ def test_a_rhythm_that_moves_as_the_decisions_predict_changes_nothing():
     arrival_s = predicted_arrivals(view)["job"][started]
     assert arrival_s < 0.1 * started  # the switch has saved time
     moved = replace(view.jobs[0], anchor_number=started, anchor_s=arrival_s)
-    assert plan([JobReport(moved, started)], view, SLOTS, 0.0) is None
+    assert plan([JobReport(moved, started)], view, SLOTS) is None
     unmoved = replace(moved, anchor_s=0.1 * started)
-    assert plan([JobReport(unmoved, started)], view, SLOTS, 0.0) is not None
+    assert plan([JobReport(unmoved, started)], view, SLOTS) is not None
 
 
 jobs = st.lists(
@@ -125,12 +125,12 @@ jobs = st.lists(
 
 @given(jobs, st.randoms(use_true_random=False), st.floats(0, 100))
 def test_laws_of_the_planner(reports, random, now_s):
-    view = plan(reports, None, SLOTS, now_s)
+    view = plan(reports, None, SLOTS)
     assert view is not None
     shuffled = list(reports)
     random.shuffle(shuffled)
-    assert plan(shuffled, None, SLOTS, now_s) == view  # the order of reports does not matter
-    assert plan(reports, view, SLOTS, now_s) is None  # one view is enough
+    assert plan(shuffled, None, SLOTS) == view  # the order of reports does not matter
+    assert plan(reports, view, SLOTS) is None  # one view is enough
     assert len(view.jobs) * view.window <= max(OPTIONS.max_decisions, len(view.jobs))
     for one in reports:
         index = [job.job_id for job in view.jobs].index(one.demand.job_id)
@@ -139,9 +139,9 @@ def test_laws_of_the_planner(reports, random, now_s):
 
 @given(jobs.filter(bool))
 def test_windows_move_on_with_the_numbers(reports):
-    view = plan(reports, None, SLOTS, 0.0)
+    view = plan(reports, None, SLOTS)
     assert view is not None
     later = [replace(one, started=max(one.started, 0) + view.window) for one in reports]
-    following = plan(later, view, SLOTS, 0.0)
+    following = plan(later, view, SLOTS)
     assert following is not None
     assert all(a > b for a, b in zip(following.first_numbers, view.first_numbers, strict=True))
