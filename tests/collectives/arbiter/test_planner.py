@@ -123,8 +123,8 @@ jobs = st.lists(
 )
 
 
-@given(jobs, st.randoms(use_true_random=False), st.floats(0, 100))
-def test_laws_of_the_planner(reports, random, now_s):
+@given(jobs, st.randoms(use_true_random=False))
+def test_laws_of_the_planner(reports, random):
     view = plan(reports, None, SLOTS)
     assert view is not None
     shuffled = list(reports)
