@@ -30,7 +30,9 @@ SHORT = FakeBackend(forecasts(60))  # predicts a minute for all jobs
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with slurm_site(tmp_path_factory.mktemp("slurm"), speed=40) as running:
+    # By default slurmctld forgets an ended job after five minutes: 7.5 s here.
+    settings = ("MinJobAge=100000",)
+    with slurm_site(tmp_path_factory.mktemp("slurm"), speed=40, settings=settings) as running:
         yield running
 
 
