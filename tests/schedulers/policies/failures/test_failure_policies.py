@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from presage.errors import ConfigError
 from presage.schedulers.core.job import Checkpointing
+from presage.schedulers.core.job_status import Phase
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.noisy import Noisy
+from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.failures.completion import (
     daly_interval_s,
     daly_intervals_s,
@@ -23,6 +26,7 @@ from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.hazards import FixedHazards, clean_rates
 from presage.schedulers.policies.failures.least_failing import LeastFailing, Matched
 from presage.schedulers.policies.policy_registry import policy_of
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.schedulers.clusters import cluster, job, simulated
 
@@ -174,6 +178,34 @@ def test_bad_rates_and_missing_forecasts_stop_no_job(rates, policy, forecaster):
         {str(i): 5.0 + i for i in range(6)}, forecaster=forecaster,
     )  # fmt: skip
     assert len(done.results) == 6
+
+
+@pytest.mark.parametrize("policy", [LeastFailing, Matched, Expected])
+@pytest.mark.parametrize("bias", [0.1, 1.0, 10.0])
+def test_run_times_off_by_a_factor_of_ten_stop_no_job(policy, bias):
+    devices, rates = cluster(1, 1, 1, 1), FixedHazards([1e-6, 1e-4, 2e-6, 5e-5])
+    jobs = [job(str(i), gpus=1 + i % 4) for i in range(24)]
+    world = TraceDurations({str(i): HOUR_S * (1 + i % 7) for i in range(24)})
+    exact = Oracle(world, devices)
+    off = Noisy(exact, spread=0.0 if bias != 1 else math.log(10), bias=bias, seed=3)
+    makespans_s = [
+        simulated(devices, policy(hazards=rates), jobs, world, forecaster=one).results[-1].end_s
+        for one in (exact, off)
+    ]
+    assert makespans_s[1] <= 1.5 * makespans_s[0]
+
+
+@pytest.mark.parametrize("policy", [LeastFailing, Matched, Expected])
+def test_jobs_wait_while_all_devices_are_down(policy):
+    faults = tuple(
+        Fault(at_s, node, repaired=at_s > 1) for at_s in (1.0, 50.0) for node in range(2)
+    )
+    jobs = [job("runs"), job("waits", 10.0), job("too-large", 10.0, gpus=3)]
+    done = simulated(cluster(1, 1), policy(hazards=FixedHazards([1e-6, 1e-5])), jobs,
+                     {"runs": 9.0, "waits": 9.0, "too-large": 9.0}, faults=faults)  # fmt: skip
+    ends = {one.job.job_id: one.end_s for one in done.results if one.phase == Phase.FINISHED}
+    assert ends == {"runs": 59.0, "waits": 59.0}
+    assert len(done.results) == 3  # the job that is larger than the cluster is rejected
 
 
 def test_rates_for_another_number_of_devices_are_rejected():
