@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import pytest
 
-from tests.serving.support.processes import serving
-from tests.support.tutorials import ROOT, Command, File, run, steps
+from tests.serving.support.processes import free_port, serving
+from tests.support.slurm.cluster import missing_slurm
+from tests.support.tutorials import ROOT, Command, File, environment, run, steps
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -83,3 +90,60 @@ def test_forecasts_are_requested_in_a_shell_and_from_python(checkout):
 
 def numbers(text):
     return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+@pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() or "installed")
+def test_a_job_gets_its_limit_by_its_forecast_in_slurm(checkout):
+    home, ports = checkout / "slurm", {name: str(free_port()) for name in ("serve", "d", "ctld")}
+    conf = home / "slurm.conf"
+
+    def edit(text):
+        text = text.replace("/tmp/presage-slurm", str(home)).replace("50051", ports["serve"])
+        return re.sub(r"^presage ", f"{sys.executable} -m presage ", text)
+
+    outputs = {}
+    with background() as start:
+        for step in steps("submit_to_slurm.md"):
+            match step:
+                case File("slurm.conf", text):
+                    more = f"SlurmctldPort={ports['ctld']}\nSlurmdPort={ports['d']}\n"
+                    conf.write_text(edit(text) + more)
+                case Command(line, _) if line.endswith("&"):
+                    start(edit(line).rstrip("& "), checkout, conf)
+                case Command("sinfo", _):
+                    wait_until(lambda: "idle" in run("sinfo", checkout, SLURM_CONF=str(conf)))
+                    wait_until((home / "presage" / "bridge.sock").exists)
+                    wait_until((home / "presage" / "watcher").exists)
+                case Command(line, output) if line.startswith("presage outcomes"):
+                    ended = home / "outcomes.db"
+                    wait_until(lambda: ended.exists() and b"slurm" in ended.read_bytes(), 120)
+                    outputs[line] = run(edit(line), checkout, SLURM_CONF=str(conf)), output
+                case Command(line, output) if not line.startswith(("export", "kill", "rm")):
+                    outputs[line] = run(edit(line), checkout, SLURM_CONF=str(conf)), output
+
+    found, shown = next(pair for line, pair in outputs.items() if line.startswith("scontrol"))
+    assert re.findall(r" TimeLimit=\S+| limit=\S+| set=\S+", found) == re.findall(
+        r" TimeLimit=\S+| limit=\S+| set=\S+", shown
+    )
+
+
+@contextmanager
+def background():
+    """Yield a function that starts a command of a page; end all of them afterwards."""
+    running = []
+
+    def start(line, folder, conf):
+        variables = environment(SLURM_CONF=str(conf))
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=folder, env=variables, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        running.append(process)
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in running:
+            process.wait(30)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/tutorials"
+_SAVED = ("python", "text")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -34,7 +35,7 @@ class Command:
 def steps(page: str) -> Iterator[File | Command]:
     """Yield the files and commands of a page in its order."""
     for language, text in _BLOCK.findall((PAGES / page).read_text()):
-        if language == "python" and (name := re.match(r"# (\w+\.py)\n", text)):
+        if language in _SAVED and (name := re.match(r"# (\w+\.\w+)\n", text)):
             yield File(name[1], text)
         elif language == "console":
             joined = re.sub(r"\\\n *", "", text)
