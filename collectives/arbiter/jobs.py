@@ -114,8 +114,9 @@ class Job:
     def demand(self, link: Link) -> tuple[JobDemand, str]:
         """Return the demand of a complete job, and why it cannot be predicted, "" if it can.
 
-        The rhythm is that of the lowest rank which reports one, with the median of the periods.
-        Without a rhythm the demand is one AllReduce of the largest known size.
+        The rhythm is that of the rank with the fewest AllReduces in an iteration, the lowest of
+        them, with the median of the periods. A rank that learns from noisy times may take several
+        iterations for one. Without a rhythm the demand is one AllReduce of the largest known size.
         """
         rhythms = {n: r.rhythm for n, r in sorted(self.ranks.items()) if r.rhythm is not None}
         problem = _disagreement(rhythms)
@@ -125,28 +126,38 @@ class Job:
             sizes = [c.size_bytes for r in rhythms.values() for c in r.calls]
             call = Call(0.0, max([self.largest_bytes, *sizes]))
             return JobDemand(self.name, self.size, self.switches, link, math.nan, (call,)), problem
-        first_rhythm = next(iter(rhythms.values()))
+        shortest = _shortest(rhythms)
+        calls = len(shortest.calls)
         return JobDemand(
             self.name,
             self.size,
             self.switches,
             link,
-            statistics.median(rhythm.period_s for rhythm in rhythms.values()),
-            first_rhythm.calls,
-            first_rhythm.anchor_number,
-            first_rhythm.anchor_s,
+            statistics.median(r.period_s * calls / len(r.calls) for r in rhythms.values()),
+            shortest.calls,
+            shortest.anchor_number,
+            shortest.anchor_s,
             max(rhythm.margin_s for rhythm in rhythms.values()),
         ), ""
 
 
 def _disagreement(rhythms: Mapping[int, Rhythm]) -> str:
     """Return in which way the ranks' reports differ; "" if they agree."""
-    sizes = {n: [call.size_bytes for call in rhythm.calls] for n, rhythm in rhythms.items()}
-    first = next(iter(sizes), 0)
-    other = next((n for n, found in sizes.items() if found != sizes[first]), None)
-    if other is not None:
-        return f"ranks {first} and {other} report other sizes or numbers of AllReduces"
+    if not rhythms:
+        return ""
+    shortest = _shortest(rhythms)
+    sizes = [call.size_bytes for call in shortest.calls]
+    for number, rhythm in rhythms.items():
+        times = len(rhythm.calls) // len(sizes)
+        if [call.size_bytes for call in rhythm.calls] != sizes * times:
+            first = next(n for n, found in rhythms.items() if found is shortest)
+            return f"ranks {first} and {number} report other sizes or numbers of AllReduces"
     return ""
+
+
+def _shortest(rhythms: Mapping[int, Rhythm]) -> Rhythm:
+    """Return the rhythm with the fewest AllReduces in an iteration, of the lowest rank."""
+    return min(rhythms.values(), key=lambda rhythm: len(rhythm.calls))
 
 
 def check_registration(message: pb.Registration) -> None:

@@ -12,6 +12,7 @@ from presage.collectives.phases.history import History
 
 MIN_ITERATIONS = 3
 LARGEST_MULTIPLE = 16
+SAME = 0.05  # of a gap: errors that differ by less are equal, and the smaller multiple counts
 COMPARED = 512  # newest gaps that are compared to find a multiple
 MARGIN_ITERATIONS = 32
 MIN_ERRORS = 3
@@ -64,10 +65,11 @@ def _multiple(history: History, calls: int) -> int:
         is_same = on_switch[newest] == on_switch[earlier]
         errors = abs(gaps[newest] - gaps[earlier])
         errors_s.append(_trimmed_mean(errors[is_same] if is_same.any() else errors))
-    best_s = min(errors_s)
-    if best_s > 0.5 * errors_s[0] or errors_s[0] < 0.01 * float(gaps[newest].mean()):
+    best_s, usual_s = min(errors_s), float(gaps[newest].mean())
+    if best_s > 0.5 * errors_s[0] or errors_s[0] < 0.01 * usual_s:
         return 1
-    return next(k for k, error_s in enumerate(errors_s, 1) if error_s <= 1.5 * best_s)
+    limit_s = max(1.5 * best_s, best_s + SAME * usual_s)
+    return next(k for k, error_s in enumerate(errors_s, 1) if error_s <= limit_s)
 
 
 def _trimmed_mean(errors_s: NDArray[np.float64]) -> float:

@@ -161,6 +161,17 @@ def test_the_demand_has_the_median_period_and_the_anchor_of_the_lowest_rank():
     assert job.started == 4
 
 
+def test_a_rank_that_takes_two_iterations_for_one_agrees_with_the_others():
+    job = registered()
+    twice = [pb.Call(size_bytes=7), pb.Call(offset_s=0.1, size_bytes=7)]
+    once = phases(period_s=0.1, calls=twice[:1])
+    read_report(job.ranks[0], pb.Report(started=5, phases=phases(period_s=0.22, calls=twice)), 10.0)
+    read_report(job.ranks[1], pb.Report(started=5, phases=once), 10.0)
+    demand, problem = job.demand(LINK)
+    assert (demand.period_s, problem) == (pytest.approx(0.105), "")
+    assert demand.calls == (Call(0.0, 7),)
+
+
 def test_ranks_that_report_other_sizes_count_as_soon():
     job = registered()
     read_report(job.ranks[0], pb.Report(started=5, phases=phases()), 10.0)
