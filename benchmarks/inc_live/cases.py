@@ -36,6 +36,7 @@ JOB_SETS = {
 }
 RULES = ("ring", "first-for-life", "time-saved")
 SIMULATED_RULES = (*RULES, "first-come")
+WARM_UP_S = 10.0
 _DOWN_S, _UP_S = 1.0, 6.0
 
 
@@ -62,10 +63,11 @@ def run_rule(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if rule == "ring":
-            return run_jobs(network, jobs, seconds, logs=folder)
+            return run_jobs(network, jobs, seconds, warm_up_s=WARM_UP_S, logs=folder)
         with inc_domain(network, folder) as domain:
             return run_jobs(
                 network, jobs, seconds, arbiter=domain.arbiter, token=domain.token, logs=folder,
+                warm_up_s=WARM_UP_S,
                 with_arbiter=lambda job: rule == "time-saved" or job is jobs[0],
             )  # fmt: skip
 
@@ -79,7 +81,8 @@ def run_killed(seconds: float) -> dict[str, Any]:
             killer = _Killer(domain)
             results = run_jobs(
                 network, jobs, seconds, arbiter=domain.arbiter, token=domain.token,
-                before_end=killer.stop, after_begin=killer.start, logs=Path(place),
+                before_end=killer.stop, after_begin=killer.start, warm_up_s=WARM_UP_S,
+                logs=Path(place),
             )  # fmt: skip
     return {
         "ring": [_row(result) for result in ring],

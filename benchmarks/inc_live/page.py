@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.inc_live.cases import JOB_SETS, MBIT_PER_S, MIB, RULES
+from benchmarks.inc_live.cases import JOB_SETS, MBIT_PER_S, MIB, RULES, WARM_UP_S
 
 _WORST, _SIMULATED, _RETURN_S = 0.99, 0.05, 2.0
 
@@ -24,7 +24,9 @@ gradients, buckets and AllReduces are those of DDP.
 - **first-for-life**: the first job has the switch for itself, the others run by ring.
 - **time-saved**: the arbiter decides each AllReduce.
 
-Throughput is the time of an iteration by ring over that under the rule, of medians of the rounds.
+All jobs train for {warm_up_s:g} s before they are measured, in which the arbiter learns their
+rhythms. Throughput is the time of an iteration by ring over that under the rule, of medians of the
+rounds.
 """
 
 
@@ -32,7 +34,7 @@ def page(
     sets: Sequence[tuple[dict[str, Any], dict[str, Any]]], killed: dict[str, Any]
 ) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield INTRODUCTION.format(cores=os.cpu_count(), rate=MBIT_PER_S)
+    yield INTRODUCTION.format(cores=os.cpu_count(), rate=MBIT_PER_S, warm_up_s=WARM_UP_S)
     yield "| target | measured | |"
     yield "|---|---|---|"
     for found, simulated in sets:

@@ -91,6 +91,7 @@ def run_jobs(
     with_arbiter: Callable[[TrainingJob], bool] = lambda _: True,
     after_begin: Callable[[], None] = lambda: None,
     before_end: Callable[[], None] = lambda: None,
+    warm_up_s: float = 0.0,
     logs: Path,
 ) -> list[JobResult]:
     """Run jobs together and measure them once all of them train.
@@ -105,6 +106,8 @@ def run_jobs(
         Whether a job uses it.
     after_begin, before_end : callable
         Called when the measured time begins, and when it is over, while the jobs run.
+    warm_up_s : float
+        Time that all jobs train before they are measured, in which the arbiter learns their rhythm.
     logs : Path
         Folder for what the ranks write to their standard error.
 
@@ -124,6 +127,7 @@ def run_jobs(
             first_host += job.ranks
         for ranks in running:
             _read(ranks.processes[0], _READY_S)
+        time.sleep(warm_up_s)
         begin_s = time.monotonic()
         after_begin()
         time.sleep(seconds)
