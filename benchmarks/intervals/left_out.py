@@ -10,18 +10,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from presage.features.columns.schema import matrix
-from presage.features.device.device_class import device_classes
-from presage.features.job.job_table import precision_codes
-from presage.models.calibration.training_domain import classify, fit_domain
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.colocated import Colocated
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.interference import InterferenceTask
+from presage.pipelines.benchmark.novel_rows import DomainRows, of_colocated, of_solo
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.stages.train import make_torch_deterministic
-from presage.system.arrays import Array, Mask, Matrix
+from presage.system.arrays import Array, Mask
 
 SEED = 0
 
@@ -49,7 +46,7 @@ class Table:
     is_public: bool = True
 
     def read(self, datasets: Path) -> LeftOut:
-        """Read the table and train the networks of every split."""
+        """Read the table; the networks of a split are trained when they are needed."""
         make_torch_deterministic()
         folder = datasets if self.is_public else Path()
         campaigns = read_tables([folder / name for name in self.files], GraphCache())
@@ -58,12 +55,8 @@ class Table:
             return LeftOut(self.task, members, _lines_of(members))
         rows = self.task.rows(campaigns)
         rows = rows.take(np.isfinite(rows.measured))
-        jobs = [placement.job.job for placement in rows.placements]
-        lines = Lines(
-            rows.metadata.assign(precision=[job.precision for job in jobs]),
-            matrix(rows.placements, "full"), np.arange(len(rows)), np.ones(len(rows), dtype=bool),
-        )  # fmt: skip
-        return LeftOut(self.task, rows, lines)
+        every = np.arange(len(rows)), np.ones(len(rows), dtype=bool)
+        return LeftOut(self.task, rows, Lines(rows.metadata, of_solo(rows), *every))
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Lines:
     Attributes
     ----------
     metadata : DataFrame
-    features : ndarray of shape (lines, columns of the full set)
+    jobs : DomainRows
     together : ndarray of int, shape (lines,)
         Co-location of each line.
     is_row : ndarray of bool, shape (lines,)
@@ -81,26 +74,19 @@ class Lines:
     """
 
     metadata: pd.DataFrame
-    features: Matrix
+    jobs: DomainRows
     together: np.ndarray
     is_row: Mask
 
     def near(self, left_out: Mask) -> Mask:
         """Return the rows whose jobs are all near the domain of the lines that stay, (rows,)."""
-        models, precisions = (self.metadata[name].to_numpy() for name in ("model", "precision"))
-        domains = {}
-        for name in np.unique(device_classes(self.features)):
-            use = ~left_out & (device_classes(self.features) == name)
-            if use.any():
-                domains[name] = fit_domain(
-                    self.features[use], list(models[use]), list(precisions[use])
-                )
-        _, near = classify(domains, self.features, precision_codes(precisions))
+        near = self.jobs.near(self.jobs.take(~left_out))
         return pd.Series(near).groupby(self.together).transform("all").to_numpy(bool)[self.is_row]
 
 
 def _lines_of(rows: Colocated) -> Lines:
-    return Lines(rows.members, rows.features, rows.members["colocation"].to_numpy(), rows.is_victim)
+    together = rows.members["colocation"].to_numpy()
+    return Lines(rows.members, of_colocated(rows), together, rows.is_victim)
 
 
 @dataclass
