@@ -87,7 +87,11 @@ _NOVELTIES = (("source",), ("device",), ("release",), _JOB)
 
 
 def novelties(
-    train: pd.DataFrame, test: pd.DataFrame, together: pd.Series | None = None
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    together: pd.Series | None = None,
+    *,
+    far: Mask | None = None,
 ) -> dict[str, Mask]:
     """Return the rows of ``test`` in which each of some columns differs from all of ``train``.
 
