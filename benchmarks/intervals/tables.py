@@ -44,11 +44,11 @@ TABLES = (
     Table(
         "Training step, six GPUs",
         SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
-        TORCHVISION, ("group", "device", "release"),
+        TORCHVISION, ("group", "device"),
     ),
     Table(
         "Inference step, six GPUs",
         SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE),
-        TORCHVISION, ("group", "device", "release"),
+        TORCHVISION, ("group", "device"),
     ),
 )  # fmt: skip
