@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,7 +95,7 @@ class LeftOut:
     """Rows of a table; quantiles are in the space of training, and not calibrated."""
 
     task: SoloTask | InterferenceTask
-    rows: object
+    rows: Any  # of the task
     lines: Lines
     _quantiles: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     _near: dict[str, Mask] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class LeftOut:
         if split not in self._quantiles:
             self._quantiles[split] = self.task.left_out_quantiles(
                 self.rows, split, seed=SEED, progress=_silent
-            )  # type: ignore[arg-type]
+            )
         return self._quantiles[split]
 
 

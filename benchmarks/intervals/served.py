@@ -74,7 +74,7 @@ def _trained_margins(data: LeftOut, train: Mask) -> Margins:
     groups = {name: metadata[name].to_numpy(object)[train] for name in ("group", DEVICE, RELEASE)}
     raw = {data.known: _by_domain(data, data.known, train)}
     for name, of_row in groups.items():
-        if several(of_row, cv.SEVERAL) or (name == "group" and several(of_row, 2)):
+        if several(list(of_row), cv.SEVERAL) or (name == "group" and several(list(of_row), 2)):
             raw[name] = _by_domain(data, name, train)
     # Without groups to leave out, rows that were left out job by job stand in for them.
     raw["family"] = raw.get("group", raw[data.known])

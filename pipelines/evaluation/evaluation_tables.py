@@ -104,11 +104,13 @@ def domain_error_ratios(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     """
     out = {}
     for name, of_class in rows[rows["split"] == "family"].groupby("device_class"):
-        by_domain = dict(iter(of_class.groupby("domain")))
-        parts = [by_domain.get(domain, ()) for domain in (OUT_OF_DOMAIN, IN_DOMAIN)]
+        parts = [of_class[of_class["domain"] == one] for one in (OUT_OF_DOMAIN, IN_DOMAIN)]
         if min(map(len, parts)) < cv.MIN_SIMILAR:
             continue
-        far, near = (point_metrics(one["measured"], one["predicted"])["mape"] for one in parts)
+        far, near = (
+            point_metrics(one["measured"].to_numpy(), one["predicted"].to_numpy())["mape"]
+            for one in parts
+        )
         out[f"class {name}"] = {ERROR_RATIO: float(f"{far / near:.3g}")}
     return out
 

@@ -152,7 +152,7 @@ def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame
     for _, rows in solo.groupby("device_class", sort=False):
         folds = folds_by_split(rows)
         folds["group"] = device_folds(list(rows["family"].map(architecture_group)))
-        added: dict[str, object] = {}
+        added: dict[str, Any] = {}
         for split, of_row in folds.items():
             reasons, near = check_rows(rows, of_row, known)
             added |= {f"reason.{split}": reasons, f"near.{split}": near}

@@ -426,8 +426,9 @@ class Predictor:
 
         It was measured for jobs, not for new devices, whose ratio is unknown.
         """
-        ratio = self._error_ratios[predictor].take(on_gpu.astype(np.int64))
-        return ratio * ((codes & NEW_DEVICE) == 0)
+        of_class = self._error_ratios[predictor].take(on_gpu.astype(np.int64))
+        ratio: Array = of_class * ((codes & NEW_DEVICE) == 0)
+        return ratio
 
     def _widen(self, predictor: str, quantiles: Array, novelty: Ints, on_gpu: Mask) -> Array:
         """Widen the intervals of rows by what is new in them, codes of shape (rows,)."""
