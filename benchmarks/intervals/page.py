@@ -11,9 +11,11 @@ from benchmarks.intervals.methods import METHODS
 
 MIN_ROWS = 15  # of a value that counts: ten points of standard error at 80 %
 INTRODUCTION = """\
-How often intervals hold where the architecture or the device was not in training, and how wide they are there. Written by `python -m benchmarks.intervals DATASETS`, seed 0,
+How often intervals hold where the architecture or the device was not in training, and how wide they
+are there. Written by `python -m benchmarks.intervals DATASETS`, seed 0,
 from the committed campaigns on two CPU cores and from public tables. Each value of a split is left
-out in turn: each [architecture group](../../features/job/architecture_groups.py) or device. Its rows are predicted by networks that were not trained on it, and get margins
+out in turn: each [architecture group](../../features/job/architecture_groups.py) or device. Its rows
+are predicted by networks that were not trained on it, and get margins
 from the rows of all other values, which were left out likewise. The networks that predicted these
 other rows were trained on the value in question, because leaving out two at once would take the
 square of the time.
@@ -36,9 +38,9 @@ SETTINGS = """\
 The settings of the networks are those of `params.yaml` and of `presage benchmark`, which were
 chosen on these tables by job, model and family, not on inner folds; public tables have one network
 instead of three for each part, and slowdowns 400 steps instead of 500, to save time. Methods and
-the near radius were chosen on the committed campaigns; slowdowns and public tables took no part in it.
-Framework releases and sources that are left out are missing: the tables of timm, which have several,
-need the graphs of a thousand models."""
+the near radius were chosen on the committed campaigns; slowdowns and public tables took no part in
+it. Framework releases and sources that are left out are missing: the tables of timm, which have
+several, need the graphs of a thousand models."""
 KNOWN = """\
 Rows of which only the job is new, as served, with all other groups, devices and releases in
 training. Width is the mean over rows, in units of the same intervals without widening (goal 1.15).
