@@ -14,8 +14,8 @@ INTRODUCTION = """\
 How often intervals hold where the architecture or the device was not in training, and how wide they
 are there. Written by `python -m benchmarks.intervals DATASETS`, seed 0,
 from the committed campaigns on two CPU cores and from public tables. Each value of a split is left
-out in turn: each [architecture group](../../features/job/architecture_groups.py) or device. Its rows
-are predicted by networks that were not trained on it, and get margins
+out in turn: each [architecture group](../../features/job/architecture_groups.py) or device. Its
+rows are predicted by networks that were not trained on it, and get margins
 from the rows of all other values, which were left out likewise. The networks that predicted these
 other rows were trained on the value in question, because leaving out two at once would take the
 square of the time.
