@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# With a smaller ratio of errors out of domain to those in domain, the domain check says little.
+LEAST_ERROR_RATIO = 1.5
+UNKNOWN = "unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """A median with an interval that covers the true value with probability ``coverage``.
 
-    ``in_domain`` is false if the job or device lies outside the release's training data; the
-    interval then has no calibration guarantee.
+    Attributes
+    ----------
+    median, low, high : float
+        In ``unit``.
+    unit : str
+    in_domain : bool
+        False if the job or device lies outside the release's training data; the interval then has
+        no calibration guarantee.
+    release_id : str
+    coverage : float
+    quantiles : tuple of (float, float)
+    domain_error_ratio : float
+        Error of jobs out of domain over that of other jobs, both left out of training; 0 if it was
+        not measured.
     """
 
     median: float
@@ -21,7 +37,15 @@ class Forecast:
     release_id: str
     coverage: float = 0.8
     quantiles: tuple[tuple[float, float], ...] = ()  # additionally requested (level, value)
+    domain_error_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.low <= self.median <= self.high:
             raise ValueError(f"forecast out of order: {self.low} <= {self.median} <= {self.high}")
+
+    @property
+    def domain_check(self) -> str:
+        """Result of the domain check: "yes", "no", or "unknown" if it says little of the error."""
+        if 0 < self.domain_error_ratio < LEAST_ERROR_RATIO:
+            return UNKNOWN
+        return "yes" if self.in_domain else "no"

@@ -77,11 +77,15 @@ def forecast_scaling(
     of_solo = solo_s[min(solo_s)]
     width = _NORMAL.inv_cdf((1 + coverage) / 2)
     in_domain = all(one.in_domain for one in solo_s.values())
+    ratio = of_solo.domain_error_ratio
 
     def forecast(log_value: float, deviation: float, unit: str) -> Forecast:
         median, error = math.exp(log_value), width * deviation
         low, high = median * math.exp(-error), median * math.exp(error)
-        return Forecast(median, low, high, unit, in_domain, of_solo.release_id, coverage)
+        return Forecast(
+            median, low, high, unit, in_domain, of_solo.release_id, coverage,
+            domain_error_ratio=ratio,
+        )  # fmt: skip
 
     forecasts = []
     most = MOST_GROWTH * request.largest_measured

@@ -4,7 +4,11 @@ A job is in domain if its operator time shares are similar to those of a trainin
 within the training ranges, and its device, precision and operators occurred in training. The
 distance of time shares is Hellinger's: 0 for equal shares, 1 for disjoint ones. Time shares are out
 of domain if they are farther from all of training than most training models are from one another.
-In ``release.json``, ``cells`` are the operator buckets and ``mixtures`` the time shares.
+
+A job is near training if it is in domain and within a second, smaller radius. The first radius
+determines the flag ``in_domain``, the second which intervals are widened: most jobs of a kind that
+was not measured are beyond it (decision 60). In ``release.json``, ``cells`` are the operator
+buckets and ``mixtures`` the time shares.
 """
 
 from __future__ import annotations
@@ -34,8 +38,9 @@ SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
 # A size's training range (in logarithms) is widened at either end by this fraction, because the
 # extremes of a sample lie within those of its population; a constant size only by rounding.
 MARGIN, ROUNDING = 0.05, 1e-3
-# Fraction of the training models that are farther than the radius from any other model.
-OUTLIER_FRACTION = 0.05
+# Fractions of the training models that are farther than the radius, and than the near radius, from
+# any other model.
+OUTLIER_FRACTION, WIDENED_FRACTION = 0.05, 0.30
 PROTOTYPES, SAMPLE = 256, 512
 # Decimal digits of a domain in the manifest.
 DIGITS = 4
@@ -67,6 +72,9 @@ class Domain:
         Square roots of the time shares of prototypes, one near each training job.
     radius : float
         Largest distance from the nearest prototype that is in domain.
+    near_radius : float
+        Largest distance from the nearest prototype at which intervals are not widened; at most
+        ``radius``.
     """
 
     precisions: frozenset[str]
@@ -74,17 +82,26 @@ class Domain:
     high: Array
     mixtures: Array
     radius: float
+    near_radius: float
 
     def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Return whether rows (rows, columns of the full set) are in domain, shape (rows,).
 
         ``precisions`` are positions in ``PRECISIONS``.
         """
+        in_domain, _ = self.classify(features, precisions)
+        return in_domain
+
+    def classify(self, features: FloatMatrix, precisions: Ints) -> tuple[Mask, Mask]:
+        """Return which rows are in domain, and which of them are near training, both (rows,)."""
         in_domain: Mask = ~np.logical_or.reduce(self._failed_range_tests(features, precisions), 1)
+        near = in_domain.copy()
         # The distance test is the slowest, and the other tests reject most out-of-domain rows.
         rows = slice(None) if in_domain.all() else in_domain.nonzero()[0]
-        in_domain[rows] = ~self._is_far(_mixtures(features[rows]))
-        return in_domain
+        distance_squared = self._distance_squared(_mixtures(features[rows]))
+        in_domain[rows] = distance_squared <= self.radius**2
+        near[rows] = distance_squared <= self.near_radius**2
+        return in_domain, near
 
     def reasons(self, features: FloatMatrix, precisions: Ints) -> list[str]:
         """Return why each row is out of domain, "" for rows in domain."""
@@ -97,7 +114,7 @@ class Domain:
 
     def _failed_tests(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Return which tests each row fails, shape (rows, tests)."""
-        is_far = self._is_far(_mixtures(features))
+        is_far = self._distance_squared(_mixtures(features)) > self.radius**2
         return np.column_stack((self._failed_range_tests(features, precisions), is_far))
 
     def _failed_range_tests(self, features: FloatMatrix, precisions: Ints) -> Mask:
@@ -124,16 +141,15 @@ class Domain:
         """Prototypes (buckets, prototypes), and half of the square of each."""
         return np.ascontiguousarray(self.mixtures.T), (self.mixtures**2).sum(axis=1) / 2
 
-    def _is_far(self, mixtures: Array) -> Mask:
-        """Return whether time shares (rows, buckets) are out of reach of every prototype."""
+    def _distance_squared(self, mixtures: Array) -> Array:
+        """Return squared distances of time shares (rows, buckets) from the nearest prototype."""
         similarity = np.empty(len(mixtures))
         for start in range(0, len(mixtures), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             self._similarity(mixtures[part]).max(axis=1, out=similarity[part])
         # The squared Hellinger distance is half of the squared distance of the square roots.
-        distance_squared = np.add.reduce(mixtures * mixtures, axis=1) / 2 - similarity
-        is_far: Mask = distance_squared > self.radius**2
-        return is_far
+        distance_squared: Array = np.add.reduce(mixtures * mixtures, axis=1) / 2 - similarity
+        return distance_squared
 
     def _similarity(self, mixtures: Array) -> Array:
         """Return (|row|^2 - squared distance) / 2 of rows and prototypes."""
@@ -156,13 +172,14 @@ class Domain:
         return self._mixture_reason(mixture[0], int(self._similarity(mixture).argmax()))
 
     def union(self, other: Domain) -> Domain:
-        """Return the domain of both together, with the radius of this one."""
+        """Return the domain of both together, with the radii of this one."""
         return Domain(
             self.precisions | other.precisions,
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
             np.concatenate([self.mixtures, other.mixtures]),
             self.radius,
+            self.near_radius,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -179,6 +196,7 @@ class Domain:
                 for row in self.mixtures
             ],
             "radius": self.radius,
+            "near_radius": self.near_radius,
         }
 
     def __eq__(self, other: object) -> bool:
@@ -205,10 +223,21 @@ def contains(domains: Mapping[str, Domain], features: FloatMatrix, precisions: I
 
     ``domains`` are by device class, ``precisions`` positions in ``PRECISIONS``.
     """
-    out = np.zeros(len(features), dtype=np.bool_)
+    in_domain, _ = classify(domains, features, precisions)
+    return in_domain
+
+
+def classify(
+    domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints
+) -> tuple[Mask, Mask]:
+    """Return which rows are in domain, and which of them are near training, both (rows,).
+
+    The parameters are those of :func:`contains`.
+    """
+    in_domain, near = np.zeros((2, len(features)), dtype=np.bool_)
     for domain, rows in _by_class(domains, features):
-        out[rows] = domain.contains(features[rows], precisions[rows])
-    return out
+        in_domain[rows], near[rows] = domain.classify(features[rows], precisions[rows])
+    return in_domain, near
 
 
 def explain_out_of_domain(
@@ -243,17 +272,21 @@ def fit_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str
     """Return the domain of training rows (rows, columns of the full set)."""
     sizes, mixtures = _sizes(features), _mixtures(features)
     prototypes = _select_prototypes(mixtures)
+    radius, near_radius = _radii(mixtures, prototypes, np.asarray(models))
     return Domain(
         frozenset(precisions),
         np.round(sizes.min(axis=0), DIGITS),
         np.round(sizes.max(axis=0), DIGITS),
         np.round(mixtures[prototypes], DIGITS),
-        round(_radius(mixtures, prototypes, np.asarray(models)), DIGITS),
+        round(radius, DIGITS),
+        round(near_radius, DIGITS),
     )
 
 
 def parse_domain(content: Mapping[str, Any]) -> Domain:
     """Return the domain that a manifest stores.
+
+    Without a near radius, as older versions wrote it, both radii are equal.
 
     Raises
     ------
@@ -264,8 +297,9 @@ def parse_domain(content: Mapping[str, Any]) -> Domain:
         raise ValueError("domain: the operator buckets differ from this version's")
     rows = parse_list(content["mixtures"], "mixtures")
     radius = parse_number(content["radius"], "radius")
-    if not rows or not 0 <= radius <= 1:
-        raise ValueError("domain: no mixtures, or a radius outside of [0, 1]")
+    near_radius = parse_number(content.get("near_radius", radius), "near_radius")
+    if not rows or not 0 <= near_radius <= radius <= 1:
+        raise ValueError("domain: no mixtures, or radii that do not increase within [0, 1]")
     mixtures = np.zeros((len(rows), len(OPERATOR_BUCKETS)))
     for row, roots in enumerate(rows):
         for cell, root in roots.items():
@@ -277,7 +311,7 @@ def parse_domain(content: Mapping[str, Any]) -> Domain:
     bounds = [parse_numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
     low, high = np.array(bounds, dtype=np.float64).T
     precisions = parse_texts(content["precisions"], "precisions")
-    return Domain(frozenset(precisions), low, high, mixtures, radius)
+    return Domain(frozenset(precisions), low, high, mixtures, radius, near_radius)
 
 
 def _sizes(features: FloatMatrix) -> Array:
@@ -315,11 +349,17 @@ def _select_prototypes(mixtures: Array) -> list[int]:
     return chosen
 
 
-def _radius(mixtures: Array, prototypes: list[int], models: np.ndarray[Any, Any]) -> float:
-    """Return the quantile of distances to the nearest prototype of another model."""
+def _radii(
+    mixtures: Array, prototypes: list[int], models: np.ndarray[Any, Any]
+) -> tuple[float, float]:
+    """Return two quantiles of distances to the nearest prototype of another model."""
     sample = np.arange(0, len(mixtures), math.ceil(len(mixtures) / SAMPLE))
     squares = _squares(mixtures[sample], mixtures[prototypes])
     squares[models[sample][:, None] == models[prototypes]] = np.inf
     nearest = squares.min(axis=1)
     nearest = nearest[np.isfinite(nearest)]  # infinite if there is only one model
-    return float(np.sqrt(np.quantile(nearest, 1 - OUTLIER_FRACTION) / 2)) if len(nearest) else 0.0
+    if not len(nearest):
+        return 0.0, 0.0
+    levels = [1 - OUTLIER_FRACTION, 1 - WIDENED_FRACTION]
+    radius, near_radius = np.sqrt(np.quantile(nearest, levels) / 2).tolist()
+    return radius, near_radius

@@ -51,8 +51,10 @@ _RECENT = 20  # runs for the estimate of a change
 
 NO_DRIFT, MISSED, CHANGED, OUT_OF_DOMAIN = "", "missed", "changed", "out of domain"
 
+ERROR_RATIO = "domain_error_ratio"
 # By predictor and slice ("", "device cpu-2", "family cnn"): number of rows, mape, and percentages
-# of rows below and above their 80 % interval, and in domain.
+# of rows below and above their 80 % interval, and in domain. Slices "class gpu" have ERROR_RATIO,
+# the error out of domain over that in domain, of families left out of training.
 Guarantees = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 

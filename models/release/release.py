@@ -38,7 +38,7 @@ from presage.features.device.device_class import device_class
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.features.scaling.scaling_law import ScalingLaw, parse_law
 from presage.models.calibration.margins import DEVICE, JOB, NOVELTIES
-from presage.models.calibration.training_domain import Domain, contains, parse_domain
+from presage.models.calibration.training_domain import Domain, classify, contains, parse_domain
 from presage.models.release.manifest import (
     parse_devices,
     parse_guarantees,
@@ -153,6 +153,13 @@ class Release:
         ``features`` has the shape (rows, columns); ``precisions`` are positions in ``PRECISIONS``.
         """
         return contains(self.domains, features, precisions)
+
+    def classify(self, features: FloatMatrix, precisions: Ints) -> tuple[Mask, Mask]:
+        """Return which jobs are in the training domain, and which of them are near training.
+
+        The parameters are those of :meth:`contains`; both masks have shape (rows,).
+        """
+        return classify(self.domains, features, precisions)
 
     def model_path(self, predictor: str) -> Path:
         """Return the path of a predictor's ONNX file."""

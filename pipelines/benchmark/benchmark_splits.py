@@ -82,11 +82,16 @@ def novelty(
 
 
 # What may be new in a row. In a line, whatever is new in one column is new in the later ones.
-_NOVELTIES = (("source",), ("device",), ("release",), ("group", "family", "model"))
+_JOB = ("group", "family", "model")
+_NOVELTIES = (("source",), ("device",), ("release",), _JOB)
 
 
 def novelties(
-    train: pd.DataFrame, test: pd.DataFrame, together: pd.Series | None = None
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    together: pd.Series | None = None,
+    *,
+    far: Mask | None = None,
 ) -> dict[str, Mask]:
     """Return the rows of ``test`` in which each of some columns differs from all of ``train``.
 
@@ -94,7 +99,8 @@ def novelties(
     rows are calibrated on training rows that were left out by that column. It needs ``MIN_GROUPS``
     values in training, with ``LEAST_ROWS`` besides the most frequent one; else the next column
     stands in for it, and a warning is logged. Rows that share a value of ``together`` are new if
-    one of them is.
+    one of them is. Rows that are ``far`` from the training domain count as rows of a new group,
+    family or model, as in serving.
 
     Returns
     -------
@@ -106,6 +112,8 @@ def novelties(
         settled = np.zeros(len(test), dtype=bool)
         for column in line:
             unseen = ~test[column].isin(set(train[column]))
+            if far is not None and line == _JOB:
+                unseen |= far
             if together is not None:
                 unseen = unseen.groupby(together).transform("any")
             new = unseen.to_numpy(bool) & ~settled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -39,10 +39,13 @@ class Colocated:
         ``colocation`` and ``slot``, a line's position in padded arrays; ``count``, the number of
         members it represents; ``speed``, co-located over solo (the mean of equal members), or NaN.
     columns : ndarray of shape (members, MEMBER_COLUMNS)
+    features : ndarray of shape (members, full features)
+        For the training domain, with the column ``precision`` of ``members``; empty if unknown.
     """
 
     members: pd.DataFrame
     columns: Array
+    features: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
     def is_victim(self) -> Mask:
@@ -95,14 +98,19 @@ def colocated(campaigns: Sequence[Campaign]) -> Colocated:
     if not found:
         nothing = pd.DataFrame(columns=[*METADATA_COLUMNS, "colocation", "slot", "count", "speed"])
         return Colocated(nothing, np.empty((0, len(MEMBER_COLUMNS))))
-    members = pd.concat([members for members, _ in found], ignore_index=True)
+    members = pd.concat([members for members, _, _ in found], ignore_index=True)
     # Equal names in two campaigns are different co-locations.
     places = members.groupby([*COLOCATION, "folder"], sort=False)
     members["colocation"], members["slot"] = places.ngroup(), places.cumcount()
-    return Colocated(_describe(members), np.concatenate([columns for _, columns in found]))
+    return Colocated(
+        _describe(members),
+        np.concatenate([columns for _, columns, _ in found]),
+        np.concatenate([features for _, _, features in found]),
+    )
 
 
-def _from_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array]:
+def _from_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array, Array]:
+    """Return the lines of a campaign, their columns and their features."""
     every = campaign.colocations
     known = every["slowdown"].notna().groupby([every[name] for name in COLOCATION])
     ran = every[known.transform("any")].assign(speed=1 / every["slowdown"])
@@ -115,10 +123,12 @@ def _from_campaign(campaign: Campaign) -> tuple[pd.DataFrame, Array]:
         family=[job.family for job in jobs],
         group=[architecture_group(job.family) for job in jobs],
         release=[release_name(job.framework_version) for job in jobs],
+        precision=[job.precision for job in jobs],
         folder=str(campaign.folder),
     )
     solo = _profiles(campaign, equal.first().reset_index())
-    return lines, member_matrix(matrix(placements), solo)
+    features = matrix(placements, "full")
+    return lines, member_matrix(features, solo), features
 
 
 def _profiles(campaign: Campaign, lines: pd.DataFrame) -> SoloProfile:

@@ -22,6 +22,7 @@ from presage.pipelines.benchmark.novel_rows import (
     calibrate_novel,
     columns_to_leave_out,
     is_any_new,
+    of_colocated,
 )
 from presage.pipelines.benchmark.repeats import colocated_repeats
 from presage.pipelines.evaluation import cross_validation as cv
@@ -132,7 +133,8 @@ class InterferenceTask:
 
 def _new_victims(train: Colocated, test: Colocated) -> dict[str, Mask]:
     """Return the victims in whose co-location each column is new."""
-    found = novelties(train.members, test.members, test.members["colocation"])
+    far = ~of_colocated(test).near(of_colocated(train))
+    found = novelties(train.members, test.members, test.members["colocation"], far=far)
     return {column: new[test.is_victim] for column, new in found.items()}
 
 

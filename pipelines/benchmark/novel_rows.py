@@ -1,18 +1,25 @@
-"""Calibration of test rows by what is new in them: devices, framework releases, architectures."""
+"""Calibration of test rows by what is new in them: devices, framework releases, jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from presage.features.columns.schema import matrix
+from presage.features.device.device_class import DEVICE_CLASSES, device_classes
+from presage.features.job.job_table import precision_codes
 from presage.models.calibration.conformal import calibrate
 from presage.models.calibration.group_margins import MIN_GROUPS
 from presage.models.calibration.margins import ByLevel, split_by_device
+from presage.models.calibration.training_domain import classify, fit_domain
 from presage.models.training.fit import LEVELS
+from presage.pipelines.benchmark.benchmark_rows import Rows
+from presage.pipelines.benchmark.colocated import Colocated
 from presage.pipelines.evaluation import cross_validation as cv
-from presage.system.arrays import Array, Mask
+from presage.system.arrays import Array, FloatMatrix, Mask, Names
 
 
 def columns_to_leave_out(new: Mapping[str, Mask], rows: int, known: str) -> list[str]:
@@ -91,3 +98,51 @@ def _by_columns(new: Mapping[str, Mask]) -> list[tuple[Sequence[str], Mask]]:
         for pattern in np.unique(flags, axis=0)
         if pattern.any()
     ]
+
+
+@dataclass(frozen=True)
+class DomainRows:
+    """Jobs that a training domain is fitted on; of co-locations, all members.
+
+    Attributes
+    ----------
+    features : ndarray of shape (rows, columns of the full set)
+    models, precisions : ndarray of str, shape (rows,)
+    """
+
+    features: FloatMatrix
+    models: Names
+    precisions: Names
+
+    def near(self, train: DomainRows) -> Mask:
+        """Return which rows are near the training domain of other rows, shape (rows,)."""
+        classes = device_classes(train.features)
+        domains = {}
+        for name in DEVICE_CLASSES:
+            use = classes == name
+            if use.any():
+                domains[name] = fit_domain(
+                    train.features[use], list(train.models[use]), list(train.precisions[use])
+                )
+        _, near = classify(domains, self.features, precision_codes(self.precisions))
+        return near
+
+    def take(self, rows: Mask) -> DomainRows:
+        """Return some of the rows."""
+        return DomainRows(self.features[rows], self.models[rows], self.precisions[rows])
+
+
+def of_solo(rows: Rows) -> DomainRows:
+    """Return the jobs of solo rows."""
+    jobs = [placement.job.job for placement in rows.placements]
+    return DomainRows(
+        matrix(rows.placements, "full"),
+        np.array([job.name for job in jobs], dtype=object),
+        np.array([job.precision for job in jobs], dtype=object),
+    )
+
+
+def of_colocated(rows: Colocated) -> DomainRows:
+    """Return the members of co-locations."""
+    models, precisions = (rows.members[name].to_numpy(object) for name in ("model", "precision"))
+    return DomainRows(rows.features, models, precisions)

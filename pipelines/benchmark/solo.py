@@ -36,6 +36,7 @@ from presage.pipelines.benchmark.novel_rows import (
     calibrate_novel,
     columns_to_leave_out,
     is_any_new,
+    of_solo,
 )
 from presage.pipelines.benchmark.repeats import solo_repeats
 from presage.pipelines.evaluation import cross_validation as cv
@@ -127,7 +128,8 @@ class SoloTask:
         features, requested = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.quantity.to_learnt(train.measured, features)
         both = np.concatenate([features, requested])
-        new = novelties(train.metadata, test.metadata)
+        far = ~of_solo(test).near(of_solo(train))
+        new = novelties(train.metadata, test.metadata, far=far)
         left_out, means = {}, []
         for column in columns_to_leave_out(new, len(test), "job"):
             folds = make_folds(

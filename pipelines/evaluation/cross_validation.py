@@ -34,7 +34,7 @@ SPLITS = ("job", "family")
 # Splits that only calibrate: by architecture group, device and framework release.
 FAR_SPLITS = ("group", DEVICE, RELEASE)
 
-MIN_SIMILAR = 20  # rows needed for separate margins of out-of-domain rows or a device class
+MIN_SIMILAR = 20  # rows needed for separate margins of new jobs or a device class
 MIN_CALIBRATION_ROWS = 9  # rows needed to calibrate a 90 % interval
 SEVERAL = 3  # devices or releases needed to estimate the error on further ones
 
@@ -48,10 +48,10 @@ ASSUMED_MARGINS: ByLevel = {0.05: math.log(3), 0.1: math.log(2)}
 
 @dataclass(frozen=True)
 class ByDomain:
-    """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are out of domain."""
+    """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are not near training."""
 
     quantiles: Array
-    out_of_domain: Mask
+    is_new: Mask
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LeftOut:
     quantiles : ndarray of shape (rows, levels)
     groups : ndarray of str, shape (rows,)
     is_similar : ndarray of bool, shape (rows,)
-        Rows whose errors are those of the novelty: out-of-domain rows for jobs, else all.
+        Rows whose errors are those of the novelty: new rows for jobs, else all.
     """
 
     quantiles: Array
@@ -113,7 +113,7 @@ def left_out_groups(raw: Mapping[str, ByDomain], groups: Mapping[str, Names]) ->
     """Return, by novelty, the forecasts that show how much its groups differ.
 
     Without a split by architecture group, the split by family stands in for it. An unmeasured job
-    is compared with left-out rows that are out of domain, as it is.
+    is compared with left-out rows that are not near training, as it is not.
 
     Parameters
     ----------
@@ -123,11 +123,8 @@ def left_out_groups(raw: Mapping[str, ByDomain], groups: Mapping[str, Names]) ->
         Groups of each row, by far split.
     """
     everything = np.ones(len(groups["group"]), dtype=bool)
-    out = {
-        JOB: LeftOut(
-            raw.get("group", raw["family"]).quantiles, groups["group"], raw["family"].out_of_domain
-        )
-    }
+    of_group = raw.get("group", raw["family"])
+    out = {JOB: LeftOut(of_group.quantiles, groups["group"], of_group.is_new)}
     for name in (DEVICE, RELEASE):
         if name in raw:
             out[name] = LeftOut(raw[name].quantiles, groups[name], everything)
@@ -226,19 +223,19 @@ def calibrate_by_domain(
     *,
     fallback_margins: ByLevel | None = None,
 ) -> Array:
-    """Calibrate each fold with margins from rows of the other folds, by domain.
+    """Calibrate each fold with margins from rows of the other folds, new ones and others apart.
 
-    If a split has few out-of-domain rows, as the by-job split does, their margins come from the
-    out-of-domain rows of the by-family split.
+    If a split has few new rows, as the by-job split may, their margins come from the new rows of
+    the by-family split.
     """
     out = np.empty_like(raw.quantiles)
     for fold in np.unique(folds):
         others = (folds != fold) & np.isfinite(y)
-        for out_of_domain in (False, True):
-            rows = (folds == fold) & (raw.out_of_domain == out_of_domain)
-            source, similar = raw, others & (raw.out_of_domain == out_of_domain)
-            if out_of_domain and similar.sum() < MIN_SIMILAR:
-                source, similar = by_family, others & by_family.out_of_domain
+        for is_new in (False, True):
+            rows = (folds == fold) & (raw.is_new == is_new)
+            source, similar = raw, others & (raw.is_new == is_new)
+            if is_new and similar.sum() < MIN_SIMILAR:
+                source, similar = by_family, others & by_family.is_new
             if similar.sum() < MIN_SIMILAR:
                 source, similar = raw, others
             out[rows] = calibrate_new(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
+from presage.models.drift.drift_test import ERROR_RATIO
 from presage.models.training.fit import LEVELS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.fit_solo import QUANTILES
@@ -83,15 +84,35 @@ def calibration_guarantee(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
         "" (all rows), "device ..." and "family ..." -> ``rows``; in per cent ``mape``, rows
         ``below`` and ``above`` the 80 % interval, and ``in_domain`` if the rows contain it.
         :mod:`presage.models.drift.drift_test` compares outcomes with it. Devices and families are
-        limited to the largest.
+        limited to the largest. "class ..." -> ``domain_error_ratio`` of a device class.
     """
+    ratios = domain_error_ratios(rows)
     rows = rows[rows["split"] == "job"]
     slices = {"": rows}
     for group in ("device", "family"):
         parts = sorted(rows.groupby(GROUPS[group]), key=lambda part: (-len(part[1]), part[0]))
         named = [part for part in parts if len(str(part[0])) <= _LONGEST_NAME]
         slices |= {f"{group} {name}": part for name, part in named[:_MOST_SLICES]}
-    return {name: _guarantee_slice(part) for name, part in slices.items()}
+    return {name: _guarantee_slice(part) for name, part in slices.items()} | ratios
+
+
+def domain_error_ratios(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the error out of domain over that in domain, by slice ("class gpu").
+
+    It is of left-out families, because hardly any row is out of domain without its job only. A
+    class with few rows in or out of domain has none.
+    """
+    out = {}
+    for name, of_class in rows[rows["split"] == "family"].groupby("device_class"):
+        parts = [of_class[of_class["domain"] == one] for one in (OUT_OF_DOMAIN, IN_DOMAIN)]
+        if min(map(len, parts)) < cv.MIN_SIMILAR:
+            continue
+        far, near = (
+            point_metrics(one["measured"].to_numpy(), one["predicted"].to_numpy())["mape"]
+            for one in parts
+        )
+        out[f"class {name}"] = {ERROR_RATIO: float(f"{far / near:.3g}")}
+    return out
 
 
 def _guarantee_slice(rows: pd.DataFrame) -> dict[str, float]:

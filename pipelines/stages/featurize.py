@@ -19,15 +19,21 @@ import pyarrow.parquet as pq
 from presage.errors import TrainingError
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device_class import DEVICE_CLASSES, device_class
+from presage.features.job.architecture_groups import architecture_group
 from presage.features.job.job_table import precision_codes
 from presage.features.quantities.quantity_registry import solo_columns
 from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
-from presage.models.calibration.training_domain import Domain, explain_out_of_domain, fit_domain
+from presage.models.calibration.training_domain import (
+    Domain,
+    classify,
+    explain_out_of_domain,
+    fit_domain,
+)
 from presage.models.release.training_data import CampaignFolder, TableFile
 from presage.models.training.scaling_rows import scaling_table
 from presage.models.training.solo_rows import SOLO_KEY
-from presage.models.training.splits import Folds, folds_by_split
+from presage.models.training.splits import Folds, device_folds, folds_by_split
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -137,25 +143,30 @@ def fit_domains(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Do
 
 
 def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame:
-    """Add, for each split, why a row is outside the domain of the other folds, else "".
+    """Add columns on the position of each row to the domain of the other folds, for each split.
 
-    Folds are those of the networks: each device class has its own.
+    ``reason.SPLIT`` is why a row is out of domain, "" for rows in domain; ``near.SPLIT`` is whether
+    it is near training. Folds are those of the networks: each device class has its own.
     """
     out = []
     for _, rows in solo.groupby("device_class", sort=False):
-        reasons = {
-            f"reason.{split}": explain_rows(rows, folds, known)
-            for split, folds in folds_by_split(rows).items()
-        }
-        out.append(rows.assign(**reasons))
+        folds = folds_by_split(rows)
+        folds["group"] = device_folds(list(rows["family"].map(architecture_group)))
+        added: dict[str, Any] = {}
+        for split, of_row in folds.items():
+            reasons, near = check_rows(rows, of_row, known)
+            added |= {f"reason.{split}": reasons, f"near.{split}": near}
+        out.append(rows.assign(**added))
     return pd.concat(out).sort_index()
 
 
-def explain_rows(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
-    """Return why each row is outside the domain of the other folds, "" for rows in domain."""
+def check_rows(
+    solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]
+) -> tuple[list[str], Mask]:
+    """Return why each row is outside the domain of the other folds, "", and which are near it."""
     features = feature_matrix(solo, "full")
     devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
-    out = np.full(len(solo), "", dtype=object)
+    out, near = np.full(len(solo), "", dtype=object), np.zeros(len(solo), dtype=bool)
     measured = is_measured(solo)
     for fold in np.unique(folds):
         train, test = (folds != fold) & measured, folds == fold
@@ -164,9 +175,10 @@ def explain_rows(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) 
             continue
         domains = fit_domains(solo[train], known)
         out[test] = explain_out_of_domain(domains, features[test], precisions[test])
+        _, near[test] = classify(domains, features[test], precisions[test])
         for row in np.flatnonzero(test & ~np.isin(devices, devices[train])):
             out[row] = f"no job was measured on {devices[row]}"
-    return list(out)
+    return list(out), near & (out == "")
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from presage.system.text.progress import training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]
-FORECAST_KEY = ["job_id", "family", "device_kind", "machine", "campaign"]
+FORECAST_KEY = ["job_id", "family", "device_kind", "device_class", "machine", "campaign"]
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,13 @@ def _cross_validate(
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
-    """Return out-of-fold quantiles of a split, and which rows are out of domain.
+    """Return out-of-fold quantiles of a split, and which rows are not near training.
 
-    All rows are if the split has no reasons: one of ``FAR_SPLITS``.
+    All rows are new if the split has no such column: those by device and release.
     """
-    reason = f"reason.{split}"
-    is_outside = (solo[reason] != "").to_numpy(bool) if reason in solo else np.ones(len(solo), bool)
-    return cv.ByDomain(fitted.out_of_fold(split), is_outside)
+    near = f"near.{split}"
+    is_new = ~solo[near].to_numpy(bool) if near in solo else np.ones(len(solo), bool)
+    return cv.ByDomain(fitted.out_of_fold(split), is_new)
 
 
 def _forecasts(
@@ -186,6 +186,7 @@ def _forecasts(
         part = solo[FORECAST_KEY].assign(split=split, features=feature_set, fold=folds)
         part["measured"] = solo[quantity.column].to_numpy(np.float64)
         part[QUANTILES] = measured
-        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, solo[f"reason.{split}"]
+        part["reason"] = solo[f"reason.{split}"]
+        part["in_domain"] = part["reason"] == ""
         parts.append(part)
     return pd.concat(parts)

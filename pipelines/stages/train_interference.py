@@ -57,6 +57,7 @@ from presage.system.text.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
 REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is out of domain
+NEAR = [f"near.{split}" for split in (*cv.SPLITS, "group")]  # whether it is near training
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def member_features(
         medians[predictor] = np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan)
     values = member_matrix(feature_matrix(solo, "full"), medians)
     members = pd.DataFrame(values, columns=MEMBER_COLUMNS, index=solo.index)
-    return members.join(solo[[*SOLO_KEY, "share", *REASONS]])
+    return members.join(solo[[*SOLO_KEY, "share", *REASONS, *NEAR]])
 
 
 def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
@@ -116,6 +117,9 @@ def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Coloca
             "run `presage profile` on that campaign again"
         )
     victims[REASONS] = members[REASONS].to_numpy()[positions]
+    # What is new in one member is new in the co-location, as in serving.
+    near = pd.DataFrame(members[NEAR].to_numpy(bool)[positions], columns=NEAR)
+    victims[NEAR] = near.groupby(victims["colocation"]).transform("all")
     features = members[list(MEMBER_COLUMNS)].to_numpy(np.float64)[positions]
     groups = victims.groupby("colocation", sort=True).indices
     size = max(map(len, groups.values()))
@@ -216,18 +220,17 @@ def fit_device_class(
 def _by_domain(
     colocations: Colocations, per_victim: Array, plan: cv.Members, folds: Mapping[str, Folds]
 ) -> dict[str, cv.ByDomain]:
-    """Return out-of-fold quantiles by split, and which victims are out of domain.
+    """Return out-of-fold quantiles by split, and which victims are not near training.
 
-    ``per_victim`` are the quantiles (stack, victims, levels) of all networks. All victims are out
-    of domain in the far splits, which have no reasons.
+    ``per_victim`` are the quantiles (stack, victims, levels) of all networks. All victims are new
+    in the split by device.
     """
-    order = colocations.rows[colocations.known > 0]
-    reasons = colocations.victims.loc[order, REASONS]
-    without_reasons = pd.Series("of an unseen group", index=order)
+    victims = colocations.victims.loc[colocations.rows[colocations.known > 0]]
+    never = np.zeros(len(victims), dtype=bool)
     return {
         split: cv.ByDomain(
             cv.out_of_fold(per_victim, plan, split, folds[split]),
-            (reasons.get(f"reason.{split}", without_reasons) != "").to_numpy(bool),
+            ~np.asarray(victims.get(f"near.{split}", never), dtype=bool),
         )
         for split in folds
     }
@@ -255,7 +258,8 @@ def _forecasts(
         part = victims[["colocation", "member", "members", *FORECAST_KEY]]
         part = part.assign(split=split, features="full", fold=folds[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
-        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, victims[f"reason.{split}"]
+        part["reason"] = victims[f"reason.{split}"]
+        part["in_domain"] = part["reason"] == ""
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

@@ -44,7 +44,9 @@ class _Layout:
         rows = len(quantities[0].in_domain)
         out = np.tile(np.frombuffer(self.template, dtype=np.uint8), (rows, 1))
         for quantity, places, flag in zip(quantities, self.numbers, self.flags, strict=True):
-            numbers = quantity.values.take(selected.positions, axis=1)
+            numbers = np.empty((rows, len(places)))
+            numbers[:, :-1] = quantity.values.take(selected.positions, axis=1)
+            numbers[:, -1] = quantity.domain_error_ratio
             octets = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
             for number, place in enumerate(places):
                 out[:, place : place + 8] = octets[:, 8 * number : 8 * number + 8]
@@ -172,15 +174,17 @@ def _slowdown_layout(levels: int) -> _Layout:
 
 def _marks(quantity: int, levels: int) -> list[float]:
     """Return distinct numbers that occur nowhere else in a record."""
-    assert _END + levels <= 32, "more numbers would collide with those of the next quantity"
-    return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(_END + levels)]
+    count = _END + levels + 1  # the last is the ratio of errors
+    assert count <= 32, "more numbers would collide with those of the next quantity"
+    return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(count)]
 
 
 def _forecast(unit: str, marks: Sequence[float]) -> pb.Forecast:
-    median, low, high, *quantiles = marks
+    median, low, high, *quantiles, ratio = marks
     return pb.Forecast(
-        median=median, low=low, high=high, unit=unit, in_domain=True, quantiles=quantiles
-    )
+        median=median, low=low, high=high, unit=unit, in_domain=True, quantiles=quantiles,
+        domain_error_ratio=ratio,
+    )  # fmt: skip
 
 
 def _layout(template: bytes, marks: Sequence[Sequence[float]]) -> _Layout:

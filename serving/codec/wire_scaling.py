@@ -129,8 +129,9 @@ def write_scaling_forecasts(answer: ScalingForecasts) -> pb.PredictScalingRespon
 
 def _write_forecast(one: Forecast) -> pb.Forecast:
     return pb.Forecast(
-        median=one.median, low=one.low, high=one.high, unit=one.unit, in_domain=one.in_domain
-    )
+        median=one.median, low=one.low, high=one.high, unit=one.unit, in_domain=one.in_domain,
+        domain_error_ratio=one.domain_error_ratio,
+    )  # fmt: skip
 
 
 def read_scaling_forecasts(
@@ -153,7 +154,7 @@ def _read_rows(response: pb.PredictScalingResponse) -> Sequence[ScalingForecast]
     def read(row: pb.Forecast) -> Forecast:
         return Forecast(
             row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
-            response.coverage,
+            response.coverage, domain_error_ratio=row.domain_error_ratio,
         )  # fmt: skip
 
     return [

@@ -361,6 +361,7 @@ def _read_forecast(
     return Forecast(
         row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
         response.coverage, tuple(zip(response.levels, row.quantiles, strict=True)),
+        row.domain_error_ratio,
     )  # fmt: skip
 
 

@@ -1,8 +1,10 @@
 """Domain check: what of a request is new to a release, and whether it is in domain.
 
 Novelty codes are sums of powers of two, one for each of
-:data:`presage.models.calibration.margins.NOVELTIES` in order: 0 if nothing is new. A new framework
-release widens intervals, but is in domain: hardly any user has exactly a release of the training.
+:data:`presage.models.calibration.margins.NOVELTIES` in order, and one for jobs out of domain: 0 if
+nothing is new. A job is new if it is not near the training jobs; if it is even farther from them,
+it is out of domain. A new framework release widens intervals, but is in domain: hardly any user has
+exactly a release of the training.
 """
 
 from __future__ import annotations
@@ -12,20 +14,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from presage.features.columns.schema import columns
-from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU
+from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, GPU
 from presage.features.job.framework_version import FRAMEWORK_RELEASE
 from presage.features.quantities.quantity_registry import INTERFERENCE
+from presage.models.drift.drift_test import ERROR_RATIO, Guarantees
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
-from presage.system.arrays import FloatMatrix, Ints, Mask
+from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 
-NEW_JOB, NEW_DEVICE, NEW_RELEASE = 1, 2, 4
+NEW_JOB, NEW_DEVICE, NEW_RELEASE, OUT_OF_DOMAIN = 1, 2, 4, 8
+# Bits that widen intervals; OUT_OF_DOMAIN alone does not, and never comes without NEW_JOB.
+WIDENING = NEW_JOB | NEW_DEVICE | NEW_RELEASE
 _FRAMEWORK_RELEASE = columns("full").index(FRAMEWORK_RELEASE)
 
 
 def novelty_codes(release: Release, rows: FeatureRows) -> dict[str, Ints]:
     """Return by predictor what is new in each row, codes of shape (rows,)."""
-    common = NEW_JOB * ~release.contains(rows.features, rows.precision)
+    in_domain, near = release.classify(rows.features, rows.precision)
+    common = NEW_JOB * ~near + OUT_OF_DOMAIN * ~in_domain
     common += NEW_RELEASE * _is_new_release(release, rows.features)
     trained = release.trained_devices
     unknown = np.array([[kind not in kinds for kind in rows.kinds] for kinds in trained.values()])
@@ -34,8 +40,8 @@ def novelty_codes(release: Release, rows: FeatureRows) -> dict[str, Ints]:
 
 
 def is_in_domain(codes: Ints) -> Mask:
-    """Return whether neither the job nor the device of each row is new."""
-    inside: Mask = (codes & (NEW_JOB | NEW_DEVICE)) == 0
+    """Return whether each row is in domain, and its device is not new."""
+    inside: Mask = (codes & (OUT_OF_DOMAIN | NEW_DEVICE)) == 0
     return inside
 
 
@@ -70,5 +76,17 @@ def colocation_codes(release: Release, kinds: Sequence[str], sizes: Ints) -> Int
         if kind in trained
     }
     is_larger = sizes > np.array([most.get(kind, np.inf) for kind in kinds])
-    codes: Ints = (NEW_DEVICE * is_new + NEW_JOB * is_larger) * (sizes > 1)
+    codes: Ints = NEW_DEVICE * is_new + (NEW_JOB | OUT_OF_DOMAIN) * is_larger
+    codes *= sizes > 1
     return codes
+
+
+def domain_error_ratios(guarantees: Guarantees, predictor: str) -> Array:
+    """Return the ratio of errors out of domain to those in domain, by device class; 0 if unknown.
+
+    It is that of :func:`presage.pipelines.evaluation.evaluation_tables.calibration_guarantee`.
+    """
+    by_slice = guarantees.get(predictor, {})
+    return np.array(
+        [by_slice.get(f"class {name}", {}).get(ERROR_RATIO, 0.0) for name in DEVICE_CLASSES]
+    )

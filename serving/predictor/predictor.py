@@ -44,7 +44,10 @@ from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import (
+    NEW_DEVICE,
+    WIDENING,
     colocation_codes,
+    domain_error_ratios,
     is_in_domain,
     novelty_codes,
 )
@@ -112,6 +115,9 @@ class Predictor:
             name for name, one in self._quantities.items() if one.scope == "solo"
         ]
         self._classes = {name: release.classes(name) for name in SOLO_PROFILE}
+        self._error_ratios = {
+            name: domain_error_ratios(release.guarantees, name) for name in release.predictors
+        }
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
                 release.model_path(name),
@@ -249,6 +255,7 @@ class Predictor:
             # Added per quantile: errors of start-up and step time have the same causes.
             setup_s + rows.iterations[:, np.newaxis] * step.values,
             step.in_domain & has_setup[rows.device],
+            step.domain_error_ratio,
         )
         return {name: found[quantity.name] for name, quantity in self._fields.items()}
 
@@ -278,12 +285,13 @@ class Predictor:
         inside = is_in_domain(codes)
         is_shared = np.repeat(sizes > 1, sizes)  # the slowdown of a solo job is 1, whatever is new
         slowdowns = self._predict_slowdowns(members.features, solo, sizes)
-        quantiles = self._widen(
-            INTERFERENCE.name, slowdowns, codes * is_shared, _on_gpu(members.features)
-        )
+        on_gpu = _on_gpu(members.features)
+        quantiles = self._widen(INTERFERENCE.name, slowdowns, codes * is_shared, on_gpu)
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
-            slowdowns=Quantiles(quantiles, inside),
+            slowdowns=Quantiles(
+                quantiles, inside, self._error_ratio(INTERFERENCE.name, codes, on_gpu)
+            ),
             sizes=sizes.tolist(),
             fits=[
                 bool(quantiles[:, self._median].sum() <= capacity)
@@ -390,10 +398,15 @@ class Predictor:
     ) -> list[Forecast]:
         """Return one forecast per row."""
         rows = quantiles.values[:, selected.positions[:3]].tolist()
+        flags = quantiles.in_domain.tolist()
+        ratios = np.broadcast_to(quantiles.domain_error_ratio, len(rows)).tolist()
         return [
-            Forecast(median, low, high, unit, inside, self.release_id, selected.coverage)
-            for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
-        ]
+            Forecast(
+                median, low, high, unit, inside, self.release_id, selected.coverage,
+                domain_error_ratio=ratio,
+            )
+            for (median, low, high), inside, ratio in zip(rows, flags, ratios, strict=True)
+        ]  # fmt: skip
 
     def _solo(self, rows: FeatureRows, novelty: Mapping[str, Ints]) -> dict[str, Quantiles]:
         """Return the quantiles of the solo quantities, by name; ``novelty`` are their codes."""
@@ -403,15 +416,25 @@ class Predictor:
             name: Quantiles(
                 self._widen(name, self.models[name].quantiles(inputs), novelty[name], on_gpu),
                 is_in_domain(novelty[name]),
+                self._error_ratio(name, novelty[name], on_gpu),
             )
             for name in self._solo_predictors
         }
+
+    def _error_ratio(self, predictor: str, codes: Ints, on_gpu: Mask) -> Array:
+        """Return the ratio of errors out of domain of each row, see :class:`Forecast`.
+
+        It was measured for jobs, not for new devices, whose ratio is unknown.
+        """
+        of_class = self._error_ratios[predictor].take(on_gpu.astype(np.int64))
+        ratio: Array = of_class * ((codes & NEW_DEVICE) == 0)
+        return ratio
 
     def _widen(self, predictor: str, quantiles: Array, novelty: Ints, on_gpu: Mask) -> Array:
         """Widen the intervals of rows by what is new in them, codes of shape (rows,)."""
         if not np.count_nonzero(novelty):
             return quantiles
-        factors = self._widening[predictor][on_gpu.astype(np.int64), novelty]
+        factors = self._widening[predictor][on_gpu.astype(np.int64), novelty & WIDENING]
         quantity = self._quantities[predictor]
         out = widen(quantiles, factors, self._median, odds=not quantity.is_scale)
         return np.maximum(out, quantity.minimum, out=out)

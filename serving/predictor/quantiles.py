@@ -15,10 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantiles:
-    """Quantiles of one quantity: ``values`` (rows, levels) and ``in_domain`` (rows,)."""
+    """Quantiles of one quantity.
+
+    Attributes
+    ----------
+    values : ndarray of shape (rows, levels)
+    in_domain : ndarray of bool, shape (rows,)
+    domain_error_ratio : ndarray of shape (rows,), or float
+        As in :class:`~presage.features.forecast.Forecast`.
+    """
 
     values: Array
     in_domain: Mask
+    domain_error_ratio: Array | float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

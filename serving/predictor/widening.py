@@ -30,7 +30,7 @@ def widening_table(
     """Return the factors of each quantile by novelty code, shape (codes, levels).
 
     ``margins`` are by novelty, device class and lower level. Codes are those of
-    :mod:`presage.serving.predictor.domain_check`.
+    :mod:`presage.serving.predictor.domain_check` that widen intervals.
     """
     rows = []
     for code in range(1 << len(NOVELTIES)):

@@ -129,20 +129,22 @@ class Share(_message.Message):
     def __init__(self, fraction: _Optional[float] = ..., mode: _Optional[str] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("median", "low", "high", "unit", "in_domain", "quantiles")
+    __slots__ = ("median", "low", "high", "unit", "in_domain", "quantiles", "domain_error_ratio")
     MEDIAN_FIELD_NUMBER: _ClassVar[int]
     LOW_FIELD_NUMBER: _ClassVar[int]
     HIGH_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     QUANTILES_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_ERROR_RATIO_FIELD_NUMBER: _ClassVar[int]
     median: float
     low: float
     high: float
     unit: str
     in_domain: bool
     quantiles: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+    domain_error_ratio: float
+    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ..., quantiles: _Optional[_Iterable[float]] = ..., domain_error_ratio: _Optional[float] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("grpc_status_code", "message")

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import precision_codes
 from presage.models.calibration.training_domain import (
     Domain,
+    classify,
     contains,
     explain_out_of_domain,
     fit_domain,
@@ -156,3 +158,42 @@ def test_rows_beyond_one_chunk_give_the_same_result(domain, monkeypatch):
 
     assert 0 < at_once.sum() < 50
     assert np.array_equal(domain.contains(jobs, codes), at_once)
+
+
+def test_a_job_between_the_radii_is_in_domain_and_not_near(domain):
+    radii = replace(domain, radius=0.2, near_radius=0.02)
+    # Trained on shares of 0.3 to 0.5: the distance of 0.54 is 0.028, that of 0.95 is 0.39.
+    in_domain, near = radii.classify(rows(0.402, 0.54, 0.95), precision_codes(["fp32"] * 3))
+
+    assert 0 < domain.near_radius <= domain.radius
+    assert in_domain.tolist() == [True, True, False]
+    assert near.tolist() == [True, False, False]
+
+
+@given(jobs=st.lists(JOBS, min_size=1, max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_job_near_training_is_in_domain(by_class, jobs):
+    features = np.concatenate([features_of(**one) for one in jobs])
+    precisions = precision_codes(one["precision"] for one in jobs)
+
+    in_domain, near = classify(by_class, features, precisions)
+
+    assert not (near & ~in_domain).any()
+    assert np.array_equal(in_domain, contains(by_class, features, precisions))
+
+
+def test_a_domain_of_an_older_version_has_one_radius(domain):
+    content = domain.as_json()
+    del content["near_radius"]
+    older = parse_domain(content)
+    features = rows(*np.linspace(0, 1, 50))
+
+    assert older.near_radius == older.radius == domain.radius
+    in_domain, near = older.classify(features, precision_codes(["fp32"] * 50))
+    assert np.array_equal(in_domain, near)
+
+
+@pytest.mark.parametrize("near_radius", [-0.1, 0.9, float("nan"), "0.1"])
+def test_a_near_radius_that_is_no_number_up_to_the_radius_is_rejected(domain, near_radius):
+    with pytest.raises(ValueError, match="radi"):
+        parse_domain(domain.as_json() | {"radius": 0.5, "near_radius": near_radius})

@@ -309,6 +309,10 @@ def test_the_farthest_column_that_is_new_counts(caplog):
         "family": [0, 0, 0, 1, 0], "model": [0, 0, 0, 0, 1],
     }  # fmt: skip
     assert not caplog.messages
+    # A job that is far from the training domain counts as one of a new group.
+    far = novelties(train, test, far=np.array([True, False, False, True, False]))
+    assert list(map(int, far["group"])) == [1, 0, 1, 1, 0]
+    assert "family" not in far
     # With one group in training, families stand in for groups.
     alone = novelties(train.assign(group="g"), test)
     assert list(map(int, alone["family"])) == [0, 0, 1, 1, 0]

@@ -203,7 +203,7 @@ def test_too_few_rows_or_equal_rows_are_errors(monkeypatch, kept, speed, message
             rows = super().rows(campaigns)
             few = rows.members["colocation"] < kept
             members = rows.members[few] if speed is None else rows.members[few].assign(speed=speed)
-            return Colocated(members, rows.columns[few])
+            return Colocated(members, rows.columns[few], rows.features[few])
 
     monkeypatch.setitem(TASKS, "interference", Changed(TINY, TINY))
 

@@ -24,8 +24,9 @@ def row(
     """Return a row whose 80 % interval is ``half_width`` times its median to either side."""
     wide = 1.5 * half_width
     return {
-        "job_id": "mlp/a", "family": "mlp", "device_kind": "cpu-2", "machine": "m", "campaign": "c",
-        "split": "job", "features": "full", "fold": 0, "measured": measured,
+        "job_id": "mlp/a", "family": "mlp", "device_kind": "cpu-2", "device_class": "processor",
+        "machine": "m", "campaign": "c", "split": "job", "features": "full", "fold": 0,
+        "measured": measured,
         "q0.05": predicted * (1 - wide), "q0.1": predicted * (1 - half_width), "q0.5": predicted,
         "q0.9": predicted * (1 + half_width), "q0.95": predicted * (1 + wide),
     } | said  # fmt: skip
@@ -48,6 +49,7 @@ def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]
                 "job_id": f"{family}/w{i}/b8",
                 "family": family,
                 "device_kind": "h100" if i % 2 else "cpu-2",
+                "device_class": "gpu" if i % 2 else "processor",
                 "campaign": "spring",
                 "machine": f"host-{i % 2}",
             }

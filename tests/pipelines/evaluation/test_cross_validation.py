@@ -117,7 +117,7 @@ def test_with_too_few_devices_a_new_one_widens_as_a_new_job_does(two_devices):
 
 def test_intervals_of_a_device_with_few_rows_use_the_largest_margins(two_devices):
     y, raw, of_row, devices, identity = two_devices
-    few = cv.ByDomain(raw.quantiles[:10], raw.out_of_domain[:10])
+    few = cv.ByDomain(raw.quantiles[:10], raw.is_new[:10])
     start = Margins({0.05: 1.0, 0.1: 0.5}, {"job": {0.05: 1.0, 0.1: 1.0}})
     shipped = cv.release_margins(
         y[:10], few, of_row[:10], devices[:10], identity[:10], left_out(few, devices[:10]), start
@@ -136,7 +136,7 @@ def test_a_release_widens_intervals_by_what_groups_differ_by(two_devices):
     y, raw, of_row, devices, identity = two_devices
     shift = np.where(np.arange(440) % 11 < 5, 0.0, 30.0)  # further groups have other means
     groups = np.array([f"group {i % 11}" for i in range(440)], dtype=object)
-    moved = cv.ByDomain(raw.quantiles - shift[:, None], raw.out_of_domain)
+    moved = cv.ByDomain(raw.quantiles - shift[:, None], raw.is_new)
     far = {"family": raw, "device": raw, "group": moved}
     shipped = cv.release_margins(
         y, raw, of_row, devices, identity,

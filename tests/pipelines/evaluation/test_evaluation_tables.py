@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
+    calibration_guarantee,
     calibration_rows,
     error_by,
     figures,
@@ -81,6 +82,25 @@ def test_coverage_is_separate_in_and_out_of_domain():
 
     assert found["coverage_80%"].to_dict() == {"in domain": 100, "out of domain": 0}
     assert found["rows"].to_dict() == {"in domain": 3, "out of domain": 1}
+
+
+def by_family(error, *, in_domain, rows=20, **changes):
+    """Return rows of left-out families with this relative error."""
+    return [row(1.0, 1 + error, split="family", in_domain=in_domain, **changes)] * rows
+
+
+def test_the_guarantee_says_how_much_larger_errors_out_of_domain_are():
+    rows = [
+        row(1.0, 1.0),
+        *by_family(0.3, in_domain=False),
+        *by_family(0.2, in_domain=True),
+        *by_family(0.1, in_domain=False, device_class="gpu"),
+        *by_family(0.1, in_domain=True, device_class="gpu", rows=19),
+    ]
+    found = calibration_guarantee(judged(table(rows)))
+
+    assert found["class processor"] == {"domain_error_ratio": pytest.approx(1.5)}
+    assert "class gpu" not in found  # too few rows in domain
 
 
 def test_calibration_by_hand():

@@ -36,6 +36,7 @@ def frames():
     solo = featurize.featurize_solo(campaign)
     solo.loc[::3, "memory_peak_bytes"] = np.nan
     solo["reason.job"], solo["reason.family"] = "", ""
+    solo[["near.job", "near.family", "near.group"]] = True
     colocations = campaign.colocations
     colocations.loc[colocations["member"] == 0, "slowdown"] = np.nan
     return solo, featurize.featurize_interference(campaign)

@@ -43,7 +43,8 @@ def quantiles(draw: Any, rows: int, levels: int) -> Quantiles:
     values = draw(npst.arrays(np.float64, (levels, rows), elements=NUMBERS)).T
     if draw(st.booleans()):
         values = np.ascontiguousarray(values)
-    return Quantiles(values, draw(npst.arrays(np.bool_, rows)))
+    ratio = draw(st.just(0.0) | npst.arrays(np.float64, rows, elements=NUMBERS))
+    return Quantiles(values, draw(npst.arrays(np.bool_, rows)), ratio)
 
 
 @st.composite
@@ -71,6 +72,7 @@ def forecast(of: Quantiles, row: int, selected: SelectedQuantiles, unit: str) ->
     return pb.Forecast(
         median=median, low=low, high=high, unit=unit, in_domain=bool(of.in_domain[row]),
         quantiles=others,
+        domain_error_ratio=float(np.broadcast_to(of.domain_error_ratio, len(of.in_domain))[row]),
     )  # fmt: skip
 
 

@@ -99,6 +99,38 @@ def test_a_new_job_and_a_new_device_have_margins_of_their_own(release_with, job,
     assert found == pytest.approx(np.exp([0.2, 0.5, 0.5]), rel=1e-4)
 
 
+def test_a_job_between_the_radii_is_in_domain_and_has_a_wider_interval(release_with, job, cpu):
+    trained = release_with().domains["processor"]
+
+    def forecast(near_radius):
+        domain = replace(trained, radius=1.0, near_radius=near_radius)
+        return predict_one(Predictor(release_with(domains={"processor": domain})), job(), cpu)
+
+    near, far = forecast(1.0), forecast(0.0)
+    assert near.in_domain
+    assert far.in_domain
+    assert far.median == near.median
+    assert far.high > near.high
+
+
+def test_a_domain_check_that_says_little_of_the_error_is_unknown(release_with, job, cpu):
+    ratios = {"step_time": 1.2, "memory": 1.6}
+    guarantees = {
+        name: {"class processor": {"domain_error_ratio": ratio}} for name, ratio in ratios.items()
+    }
+    predictor = Predictor(release_with(guarantees=guarantees))
+    large, elsewhere = job(batch_size=600), replace(cpu, kind="cpu-2b")
+    known, out, new = predictor.predict(
+        [Placement(job(), cpu), Placement(large, cpu), Placement(job(), elsewhere)]
+    )
+
+    assert [one.step_time_s.domain_check for one in (known, out, new)] == ["unknown"] * 2 + ["no"]
+    assert known.runtime_s.domain_check == "unknown"
+    assert [one.memory_bytes.domain_check for one in (known, out, new)] == ["yes", "no", "no"]
+    assert out.compute_utilization.domain_check == "no"  # the ratio was not measured
+    assert not out.step_time_s.in_domain
+
+
 def test_without_recorded_releases_no_release_is_new(release, job, cpu):
     predictor = Predictor(release)
     asked = [predict_one(predictor, with_version(job(), v), cpu).high for v in ("1.10", "2.13")]

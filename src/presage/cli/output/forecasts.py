@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from presage.cli.output.json_output import print_json
 from presage.features.device.device import Device
-from presage.features.forecast import Forecast
+from presage.features.forecast import UNKNOWN, Forecast
 from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
@@ -47,6 +47,7 @@ def print_forecasts(
             name = Name("" if i else _title(job))
             table.add_row(name, _label(field), *_forecast_cells(forecast))
     print_table(table)
+    _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
 
 
 def print_colocation(
@@ -70,6 +71,7 @@ def print_colocation(
     for job, slowdown in zip(jobs, answer.slowdowns, strict=True):
         table.add_row(Name(_title(job)), *_forecast_cells(slowdown))
     print_table(table)
+    _say_what_is_unknown({"slowdown": first})
     verdict = "yes" if answer.fits else "no"
     say(f"fits in memory: {verdict} (probability {answer.fit_probability:.2f})")
 
@@ -88,7 +90,17 @@ def _forecast_cells(forecast: Forecast) -> tuple[str, str, str]:
     median, low, high = (
         quantity(value, forecast.unit) for value in (forecast.median, forecast.low, forecast.high)
     )
-    return median, f"{low} to {high}", "yes" if forecast.in_domain else "no"
+    return median, f"{low} to {high}", forecast.domain_check
+
+
+def _say_what_is_unknown(forecasts: Mapping[str, Forecast]) -> None:
+    """Print of which quantities the domain check says little; forecasts are by label."""
+    for label, forecast in forecasts.items():
+        if forecast.domain_check == UNKNOWN:
+            say(
+                f"domain check of {label}: unknown (errors of flagged jobs were "
+                f"{forecast.domain_error_ratio:.2f} times those of others)"
+            )
 
 
 def _header(first: Forecast, device: Device) -> dict[str, Any]:
@@ -106,6 +118,6 @@ def _json_row(job: JobFeatures, answer: JobForecast) -> dict[str, Any]:
 
 def json_forecast(forecast: Forecast) -> dict[str, Any]:
     """Return a forecast without the facts that the document has once."""
-    content = asdict(forecast)
+    content = asdict(forecast) | {"domain_check": forecast.domain_check}
     del content["release_id"], content["coverage"]
     return content
