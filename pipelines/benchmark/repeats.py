@@ -32,9 +32,19 @@ def solo_repeats(campaigns: Sequence[Campaign], quantity: Quantity) -> list[Arra
         runs = campaign.executions[campaign.executions["failure"] == ""]
         parts.append(runs[_SAME_RUN].assign(value=runs[quantity.column]))
         if quantity is STEP_TIME:
-            members = campaign.colocations
-            parts.append(members[_SAME_RUN].assign(value=members["solo_step_time_s"]))
+            parts.append(_solo_references(campaign))
     return _groups(pd.concat(parts, ignore_index=True), _SAME_RUN)
+
+
+def _solo_references(campaign: Campaign) -> pd.DataFrame:
+    """Return the solo references of co-location members, as rows of ``_SAME_RUN`` and ``value``.
+
+    Members wait while one of them is timed, so a reference under time-slicing is a run on the
+    exclusive device.
+    """
+    members = campaign.colocations
+    mode = members["sharing_mode"].where(members["sharing_mode"] != "time-slice", "exclusive")
+    return members[_SAME_RUN].assign(sharing_mode=mode, value=members["solo_step_time_s"])
 
 
 def colocated_repeats(campaigns: Sequence[Campaign]) -> list[Array]:

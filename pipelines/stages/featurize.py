@@ -276,12 +276,14 @@ def featurize(
         raise TrainingError(
             f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
         )
+    start = read_pretrained(pretrained)
+    if start is not None:
+        campaigns = [start.restore_speeds(campaign) for campaign in campaigns]
     solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
     interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
     solo["weight"] = row_weights(solo, recency)
     interference["weight"] = row_weights(interference, recency)
     solo = drop_superseded(solo)
-    start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
     scaling = scaling_table(campaigns).as_frame()

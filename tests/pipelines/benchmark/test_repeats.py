@@ -32,6 +32,17 @@ def test_solo_references_of_co_locations_repeat_the_step_times_of_solo_runs():
     assert solo_repeats([CAMPAIGN], MEMORY) == []
 
 
+def test_a_reference_under_time_slicing_repeats_the_run_on_the_exclusive_device():
+    runs = CAMPAIGN.executions[CAMPAIGN.executions["failure"] == ""]
+    members = CAMPAIGN.colocations
+    assert set(runs["sharing_mode"]) == {"exclusive"}
+    assert set(members["sharing_mode"]) == {"time-slice"}
+    both = set(runs["job_id"]) & set(members["job_id"])
+    measured = len(runs[runs["job_id"].isin(both)]) + len(members[members["job_id"].isin(both)])
+
+    assert sum(map(len, solo_repeats([CAMPAIGN], STEP_TIME))) == measured
+
+
 def test_the_same_tables_read_twice_repeat_nothing():
     once, twice = (solo_repeats([CAMPAIGN] * n, STEP_TIME) for n in (1, 2))
 

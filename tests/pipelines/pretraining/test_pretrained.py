@@ -14,6 +14,7 @@ from presage.errors import ReleaseError
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
 from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
+from presage.features.tables.campaign import read_campaign
 from presage.models.release.manifest import job_digest
 from presage.models.release.release import load_release
 from presage.models.release.training_data import CampaignRows, TrainingData, read_training_data
@@ -313,6 +314,59 @@ def test_the_error_of_a_corrupt_or_missing_pretrained_folder_is_one_line(tmp_pat
         with pytest.raises(ReleaseError, match=match) as caught:
             read_pretrained(tmp_path / name)
         assert "\n" not in str(caught.value)
+
+
+def measured(device):
+    """A device as `presage profile` measures it: below its data sheet."""
+    peaks = {name: 0.8 * peak for name, peak in device.peak_flops_per_s.items()}
+    bandwidth = 0.88 * device.memory_bandwidth_bytes_per_s
+    return replace(
+        device, peak_flops_per_s=peaks, memory_bandwidth_bytes_per_s=bandwidth, op_overhead_s=5e-6,
+        context_bytes=700 << 20,
+    )  # fmt: skip
+
+
+def campaign_on(device):
+    campaign = read_campaign(ROOT / "data/profiles/cpu-2")
+    return replace(campaign, devices=dict.fromkeys(campaign.devices, device))
+
+
+def test_the_calibration_of_a_trained_gpu_does_not_change_its_forecasts():
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    sheet = start.release.devices["v100-16gb"]
+    names = [f"full.{name}" for name in columns("full")]
+    predict = session(release_file("step_time"))
+    of_sheet, as_measured, restored = (
+        predict(featurize.featurize_solo(campaign)[names].to_numpy(np.float32))
+        for campaign in (
+            campaign_on(sheet),
+            campaign_on(measured(sheet)),
+            start.restore_speeds(campaign_on(measured(sheet))),
+        )
+    )
+
+    # A prior of four fifths of the speed makes forecasts longer.
+    assert np.median(np.abs(as_measured / of_sheet - 1)) > 0.05
+    np.testing.assert_allclose(restored, of_sheet, rtol=0.01)
+
+
+def test_a_gpu_outside_the_training_data_and_a_processor_keep_their_calibration():
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    assert "h200" not in start.calibrated
+    for kind in ("h200", "cpu-2"):
+        campaign = campaign_on(measured(catalogue()[kind]))
+        assert start.restore_speeds(campaign).devices == campaign.devices
+
+
+def test_a_trained_gpu_keeps_its_measured_memory():
+    start = read_pretrained(COMMITTED)
+    assert start is not None
+    sheet = start.release.devices["v100-16gb"]
+    (device,) = set(start.restore_speeds(campaign_on(measured(sheet))).devices.values())
+
+    assert device == replace(sheet, context_bytes=700 << 20)
 
 
 def starts_of(predictor):
