@@ -1,0 +1,1 @@
+"""Offsets between forecasts and measurements, learnt from reported outcomes between releases."""
