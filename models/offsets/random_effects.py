@@ -163,5 +163,5 @@ class _Design:
 
 
 def _sums(at: Ints, values: Array, size: int) -> Array:
-    out: Array = np.bincount(at, values, size)
+    out: Array = np.bincount(at, values, size).astype(np.float64)
     return out

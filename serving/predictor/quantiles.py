@@ -11,14 +11,19 @@ from presage.system.arrays import Array, Mask
 
 if TYPE_CHECKING:
     from presage.models.release.release import Release
+    from presage.serving.predictor.corrections import Corrections
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantiles:
-    """Quantiles of one quantity: ``values`` (rows, levels) and ``in_domain`` (rows,)."""
+    """Quantiles of one quantity: ``values`` (rows, levels) and ``in_domain`` (rows,).
+
+    ``corrections`` are the offsets that the values contain, None without any.
+    """
 
     values: Array
     in_domain: Mask
+    corrections: Corrections | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

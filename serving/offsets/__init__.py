@@ -1,0 +1,1 @@
+"""Offsets of forecasts, learnt from reported outcomes between releases."""
