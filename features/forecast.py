@@ -19,7 +19,7 @@ class Correction:
     factor : float
         On the release's median; on the odds of a fraction.
     runs : int
-        Outcomes that it was learnt from.
+        Outcomes that it was learned from.
     source : str
         One of ``CORRECTION_SOURCES``: what they have in common with the forecast.
     """
@@ -35,7 +35,7 @@ class Forecast:
 
     ``in_domain`` is false if the job or device lies outside the release's training data; the
     interval then has no calibration guarantee. ``correction`` is that of the server between
-    releases, None if it has learnt nothing of such a job or device.
+    releases, None if it has learned nothing of such a job or device.
     """
 
     median: float

@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
     outcomes.add_argument(
         "--no-offsets",
         action="store_true",
-        help="Serve forecasts of the release as they are, without offsets learnt from outcomes.",
+        help="Serve forecasts of the release as they are, without offsets learned from outcomes.",
     )
     _add_others(out.add_argument_group("Options"))
     # Set for each of several worker processes.

@@ -53,7 +53,7 @@ class Options:
     drift_s : float
         Seconds between checks of the log, for drift and for offsets.
     offsets : bool
-        Whether forecasts have offsets that are learnt from the log.
+        Whether forecasts have offsets that are learned from the log.
     drain_s : float
         Seconds to continue serving, with health NOT_SERVING, before new calls are rejected.
     grace_s : float

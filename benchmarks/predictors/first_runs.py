@@ -36,7 +36,7 @@ from presage.system.arrays import Array, Mask, Names
 
 PAGE = Path("docs/benchmarks/first_runs.md")
 SEED = 0
-DRAWS = 20  # of the runs that are learnt from
+DRAWS = 20  # of the runs that are learned from
 MOST_ROWS = 600  # drawn for an estimate of deviations, whose time grows with their cube
 RUNS, CO_RUNS = (0, 1, 2, 5), (0, 1, 3, 5)
 LOW, MEDIAN, HIGH = (LEVELS.index(level) for level in (0.1, 0.5, 0.9))
@@ -108,7 +108,7 @@ def spreads(errors: Errors, levels: Sequence[str]) -> dict[str, Spread]:
 def correct(
     errors: Errors, spread_of: Mapping[str, Spread], choose: Choice, sign: float
 ) -> Corrected:
-    """Return errors of the rows that were not learnt from.
+    """Return errors of the rows that were not learned from.
 
     ``sign`` is -1 for the relative error of a time, and 1 for that of a speed.
     """
@@ -116,12 +116,12 @@ def correct(
     for group, spread in spread_of.items():
         off: list[float] = []
         inside: list[bool] = []
-        for learnt in choose(group):
+        for learned in choose(group):
             sums = EvidenceSums(LARGEST_DEVIATIONS * spread.total)
-            for i in np.flatnonzero(learnt).tolist():
+            for i in np.flatnonzero(learned).tolist():
                 sums.add(Evidence(i, errors.terms[i], float(errors.error[i])))
             fitted = fit_effects(sums.cells, spread)
-            rows = np.flatnonzero((errors.group == group) & ~learnt)
+            rows = np.flatnonzero((errors.group == group) & ~learned)
             offsets = [fitted.offset(errors.terms[i]) for i in rows.tolist()]
             left = errors.error[rows] - np.array(offsets)
             off += (100 * np.abs(np.exp(sign * left) - 1)).tolist()
@@ -156,12 +156,12 @@ def runs_of_each(errors: Errors, stratum: Names, runs: int) -> Choice:
     def choose(group: str) -> Iterator[Mask]:
         for draw in range(DRAWS if runs else 1):
             rng = np.random.default_rng([SEED, draw])
-            learnt = np.zeros(len(errors.error), dtype=bool)
+            learned = np.zeros(len(errors.error), dtype=bool)
             for name in np.unique(stratum[errors.group == group]):
                 rows = np.flatnonzero((errors.group == group) & (stratum == name))
                 # A stratum that is not larger has no row left to predict.
-                learnt[rng.permutation(rows)[: min(runs, len(rows) - 1)]] = True
-            yield learnt
+                learned[rng.permutation(rows)[: min(runs, len(rows) - 1)]] = True
+            yield learned
 
     return choose
 
@@ -212,13 +212,13 @@ def co_runs_of_each(pairs: Pairs, runs: int) -> Choice:
     def choose(group: str) -> Iterator[Mask]:
         for draw in range(DRAWS if runs else 1):
             rng = np.random.default_rng([SEED, draw])
-            learnt: set[int] = set()
+            learned: set[int] = set()
             for (job, _), partners in sorted(pairs.partners.items()):
                 if pairs.family[job] != group:
                     continue
                 known = [at for one, at in partners.items() if pairs.family[one] != group]
-                learnt |= set(rng.permutation(known)[:runs].tolist())
-            yield np.isin(pairs.colocation, list(learnt))
+                learned |= set(rng.permutation(known)[:runs].tolist())
+            yield np.isin(pairs.colocation, list(learned))
 
     return choose
 
@@ -227,14 +227,14 @@ def with_itself_and(pairs: Pairs, fixed: Sequence[str]) -> Choice:
     """Return the choice of each job's co-runs with itself and with fixed partners."""
 
     def choose(group: str) -> Iterator[Mask]:
-        learnt = {
+        learned = {
             partners[one]
             for (job, _), partners in pairs.partners.items()
             if pairs.family[job] == group
             for one in (job, *fixed)
             if one in partners
         }
-        yield np.isin(pairs.colocation, list(learnt))
+        yield np.isin(pairs.colocation, list(learned))
 
     return choose
 
@@ -247,7 +247,7 @@ INTRODUCTION = f"""\
 How much the first runs help on a device, or with a family of jobs, that was not in training.
 Written by `python -m benchmarks.predictors.first_runs DATASETS`, seed {SEED}. Each GPU, or each
 family, is left out of the training of the networks in turn. Then some of its runs correct the
-forecasts of the others, as a [server](../forecasts/first_runs.md) does. Runs that were learnt from
+forecasts of the others, as a [server](../forecasts/first_runs.md) does. Runs that were learned from
 are not in the errors. Runs are drawn {DRAWS} times; figures are means over the draws.
 
 Prior deviations are estimated on the rows of the other GPUs or families, whose networks were not
@@ -276,7 +276,7 @@ def page(
         "",
         INTRODUCTION,
         "",
-        "| what | left out | learnt from | MAPE % (goal) | 80 % covers | MAPE by group |",
+        "| what | left out | learned from | MAPE % (goal) | 80 % covers | MAPE by group |",
         "|---|---|---|---|---:|---|",
         *(
             _row(STEPS, "device", f"{runs} runs", GOALS.get(("solo", runs)), one)
@@ -306,10 +306,10 @@ def page(
 GOALS = {("solo", 1): 15, ("solo", 5): 13, ("pairs", "1 co-runs"): 17, ("pairs", "3 co-runs"): 15.5}
 
 
-def _row(title: str, left_out: str, learnt: str, goal: float | None, found: Corrected) -> str:
+def _row(title: str, left_out: str, learned: str, goal: float | None, found: Corrected) -> str:
     mape = f"{found.mape:.1f}" + ("" if goal is None else f" ({goal:g})")
     groups = ", ".join(f"{name} {row[0]:.1f}" for name, row in found.by_group.items())
-    return f"| {title} | {left_out} | {learnt} | {mape} | {found.coverage:.0f} | {groups} |"
+    return f"| {title} | {left_out} | {learned} | {mape} | {found.coverage:.0f} | {groups} |"
 
 
 def _deviations(spread: Spread) -> str:

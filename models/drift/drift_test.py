@@ -169,7 +169,7 @@ class Row:
     offset_coverage: float | None = None
 
     @property
-    def is_mended(self) -> bool:
+    def is_repaired(self) -> bool:
         """Whether there is drift, but forecasts with offsets cover what they should."""
         return bool(self.drift) and (self.offset_coverage or 0.0) >= self.promised_coverage
 

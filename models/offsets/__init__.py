@@ -1,1 +1,1 @@
-"""Offsets between forecasts and measurements, learnt from reported outcomes between releases."""
+"""Offsets between forecasts and measurements, learned from reported outcomes between releases."""

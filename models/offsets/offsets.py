@@ -56,7 +56,7 @@ class Offset:
     error : float
         As :func:`forecast_error`.
     runs : int
-        Outcomes that it was learnt from: those of the job on the device, if there are any, else
+        Outcomes that it was learned from: those of the job on the device, if there are any, else
         those of the effect with the most.
     source : str
         One of ``CORRECTION_SOURCES``: what these outcomes have in common with the forecast.

@@ -1,1 +1,1 @@
-"""Offsets of forecasts, learnt from reported outcomes between releases."""
+"""Offsets of forecasts, learned from reported outcomes between releases."""

@@ -1,4 +1,4 @@
-"""Application of learnt offsets to the quantiles of a release."""
+"""Application of learned offsets to the quantiles of a release."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Predictor:
         }
 
     def with_offsets(self, offsets: Offsets) -> Predictor:
-        """Return a predictor of the same release that adds learnt offsets to its forecasts.
+        """Return a predictor of the same release that adds learned offsets to its forecasts.
 
         Both share the loaded models.
         """
@@ -293,7 +293,7 @@ class Predictor:
         codes = np.repeat(codes, sizes)
         inside = is_in_domain(codes)
         is_shared = np.repeat(sizes > 1, sizes)  # the slowdown of a solo job is 1, whatever is new
-        # Offsets of slowdowns were learnt for forecasts from solo forecasts without offsets.
+        # Offsets of slowdowns were learned for forecasts from solo forecasts without offsets.
         slowdowns = self._predict_slowdowns(members.features, solo, sizes)
         offsets = None if self._offsets is None else self._offsets.slowdowns(members, sizes)
         quantiles = self._widen(

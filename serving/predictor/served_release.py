@@ -52,7 +52,7 @@ class Served:
 
     @property
     def predictor(self) -> Predictor:
-        """Predictor of the served release, with the offsets that were learnt from outcomes.
+        """Predictor of the served release, with the offsets that were learned from outcomes.
 
         Raises
         ------

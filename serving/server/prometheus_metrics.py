@@ -92,7 +92,7 @@ class Metrics:
             ["quantity", "slice"], multiprocess_mode="livemax", **add,
         )  # fmt: skip
         self.offset_outcomes = Gauge(
-            "offset_outcomes", "Outcomes of the served release that its offsets are learnt from",
+            "offset_outcomes", "Outcomes of the served release that its offsets are learned from",
             multiprocess_mode="livemax", **add,
         )  # fmt: skip
         # Looking up a labelled counter costs as much as counting; there are few labels.

@@ -1,4 +1,4 @@
-"""Offsets of a release with known forecasts, learnt from outcomes and withdrawn with them."""
+"""Offsets of a release with known forecasts, learned from outcomes and withdrawn with them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outcomes(predictor, jobs, device, times, *, prefix=""):
     ]  # fmt: skip
 
 
-def learnt(predictor, reported):
+def learned(predictor, reported):
     learner = OffsetLearner()
     for run in Judge(predictor).judge_runs(write_report(reported).outcomes):
         learner.add(run)
@@ -63,7 +63,7 @@ def test_without_outcomes_nothing_changes(predictor, jobs, cpu):
 
 
 def test_a_slower_device_moves_the_whole_interval_of_other_jobs(predictor, jobs, job, cpu):
-    found = learnt(predictor, outcomes(predictor, jobs, cpu, SLOWER))
+    found = learned(predictor, outcomes(predictor, jobs, cpu, SLOWER))
     corrected = predictor.with_offsets(found.offsets())
 
     before, after = (step(one, job(batch_size=100), cpu) for one in (predictor, corrected))
@@ -82,7 +82,7 @@ def test_a_job_that_ran_gets_almost_its_own_error(predictor, jobs, cpu):
         for i in range(4)
         for one in outcomes(predictor, jobs, cpu, SLOWER)
     ]
-    corrected = predictor.with_offsets(learnt(predictor, reported).offsets())
+    corrected = predictor.with_offsets(learned(predictor, reported).offsets())
 
     after = step(corrected, jobs[2], cpu)
 
@@ -92,7 +92,7 @@ def test_a_job_that_ran_gets_almost_its_own_error(predictor, jobs, cpu):
 
 def test_run_times_follow_step_times(predictor, jobs, cpu):
     corrected = predictor.with_offsets(
-        learnt(predictor, outcomes(predictor, jobs, cpu, SLOWER)).offsets()
+        learned(predictor, outcomes(predictor, jobs, cpu, SLOWER)).offsets()
     )
 
     (forecast,) = corrected.predict([Placement(jobs[0], cpu)])
@@ -104,7 +104,7 @@ def test_run_times_follow_step_times(predictor, jobs, cpu):
 
 def test_another_device_gets_only_the_offset_of_the_job(predictor, jobs, job, cpu):
     corrected = predictor.with_offsets(
-        learnt(predictor, outcomes(predictor, jobs, cpu, SLOWER)).offsets()
+        learned(predictor, outcomes(predictor, jobs, cpu, SLOWER)).offsets()
     )
     elsewhere = replace(cpu, kind="cpu-2b")
 
@@ -128,7 +128,7 @@ def test_intervals_on_a_new_device_shrink_with_the_runs_but_not_below_those_of_a
     widths = [width(predictor, elsewhere)]
     for runs in (1, 3, 6):
         reported = outcomes(predictor, jobs[:runs], elsewhere, 1.0)
-        found = learnt(predictor, reported).offsets()
+        found = learned(predictor, reported).offsets()
         widths.append(width(predictor.with_offsets(found), elsewhere))
 
     assert widths == sorted(widths, reverse=True)
@@ -139,14 +139,14 @@ def test_intervals_on_a_new_device_shrink_with_the_runs_but_not_below_those_of_a
 def test_a_withdrawn_outcome_leaves_no_trace(predictor, jobs, cpu):
     kept = outcomes(predictor, jobs[:3], cpu, 1.1, prefix="kept/")
     wrong = outcomes(predictor, jobs, cpu, 1.9, prefix="wrong/")
-    found = learnt(predictor, [*kept, *wrong])
+    found = learned(predictor, [*kept, *wrong])
 
     for one in wrong:
         found.withdraw(one.idempotency_key)
 
     forecasts = [
         step(predictor.with_offsets(one.offsets()), jobs[1], cpu)
-        for one in (found, learnt(predictor, kept))
+        for one in (found, learned(predictor, kept))
     ]
     assert forecasts[0].median == pytest.approx(forecasts[1].median, rel=1e-6)
     assert len(found) == 3
@@ -154,7 +154,7 @@ def test_a_withdrawn_outcome_leaves_no_trace(predictor, jobs, cpu):
 
 def test_withdrawing_everything_gives_the_release_again(predictor, jobs, cpu):
     reported = outcomes(predictor, jobs, cpu, SLOWER)
-    found = learnt(predictor, reported)
+    found = learned(predictor, reported)
     for one in reported:
         found.withdraw(one.idempotency_key)
 
@@ -165,7 +165,7 @@ def test_withdrawing_everything_gives_the_release_again(predictor, jobs, cpu):
 
 def test_an_outcome_that_is_reported_again_counts_once(predictor, jobs, cpu):
     reported = outcomes(predictor, jobs, cpu, SLOWER)
-    found = learnt(predictor, reported)
+    found = learned(predictor, reported)
     for run in Judge(predictor).judge_runs(write_report(reported).outcomes):
         found.add(run)
 
@@ -174,7 +174,7 @@ def test_an_outcome_that_is_reported_again_counts_once(predictor, jobs, cpu):
 
 @pytest.mark.parametrize("times", [0.0, 1e-3, 1e3, 1e30])
 def test_a_measurement_in_a_wrong_unit_is_counted_and_changes_nothing(predictor, jobs, cpu, times):
-    found = learnt(predictor, outcomes(predictor, jobs, cpu, times))
+    found = learned(predictor, outcomes(predictor, jobs, cpu, times))
 
     assert (len(found), found.implausible) == (0, len(jobs))
     assert not found.offsets()
@@ -190,7 +190,7 @@ def test_all_quantities_are_corrected_within_their_bounds(predictor, jobs, cpu):
             zip(jobs, predictor.predict([Placement(one, cpu) for one in jobs]), strict=True)
         )
     ]  # fmt: skip
-    corrected = predictor.with_offsets(learnt(predictor, reported).offsets())
+    corrected = predictor.with_offsets(learned(predictor, reported).offsets())
 
     (before,), (after,) = (one.predict([Placement(jobs[0], cpu)]) for one in (predictor, corrected))
     assert 1.1 < after.memory_bytes.median / before.memory_bytes.median < 1.2
@@ -221,7 +221,7 @@ def slowdowns(predictor, jobs, device):
 
 
 def test_a_pair_that_ran_together_gets_its_slowdown(predictor, jobs, cpu):
-    found = learnt(predictor, pairs(predictor, jobs[0], jobs[1], cpu, 1.4))
+    found = learned(predictor, pairs(predictor, jobs[0], jobs[1], cpu, 1.4))
     corrected = predictor.with_offsets(found.offsets())
 
     before, after = (slowdowns(one, jobs[:2], cpu) for one in (predictor, corrected))
@@ -233,7 +233,7 @@ def test_a_pair_that_ran_together_gets_its_slowdown(predictor, jobs, cpu):
 
 
 def test_a_slowdown_is_never_corrected_below_one(predictor, jobs, cpu):
-    found = learnt(predictor, pairs(predictor, jobs[0], jobs[1], cpu, 0.5))
+    found = learned(predictor, pairs(predictor, jobs[0], jobs[1], cpu, 0.5))
     corrected = predictor.with_offsets(found.offsets())
 
     forecast = slowdowns(corrected, jobs[:2], cpu)[0]
@@ -244,7 +244,7 @@ def test_a_slowdown_is_never_corrected_below_one(predictor, jobs, cpu):
 
 def test_rows_of_one_request_are_corrected_each_on_its_own(predictor, jobs, cpu):
     elsewhere = replace(cpu, kind="cpu-2b")
-    found = learnt(predictor, outcomes(predictor, jobs, elsewhere, SLOWER))
+    found = learned(predictor, outcomes(predictor, jobs, elsewhere, SLOWER))
     corrected = predictor.with_offsets(found.offsets())
     asked = [Placement(jobs[0], cpu), Placement(jobs[0], elsewhere)]
 

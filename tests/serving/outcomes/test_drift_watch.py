@@ -209,7 +209,7 @@ def metric_value(port, name):
     return None if found is None else float(found[1])
 
 
-def test_drift_judges_the_release_and_tells_that_offsets_mend_it(release, job, cpu, tmp_path):
+def test_drift_judges_the_release_and_tells_that_offsets_repair_it(release, job, cpu, tmp_path):
     log = tmp_path / "log.db"
     served = Served(Metrics())
     served.offer(release)

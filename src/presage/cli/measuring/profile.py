@@ -105,9 +105,8 @@ class CampaignOptions:
     # Measure for nine minutes on this machine
     presage profile --budget 9m --out data/profiles/mine
 
-    # Measure a new device for two minutes, and tell a server
+    # Measure a new device for two minutes, to report it to a server
     presage profile --anchor --out data/profiles/anchor
-    presage outcomes report data/profiles/anchor --server 127.0.0.1:50051
 
     # Measure your own models, on every device of a Ray cluster
     presage profile --campaign my-jobs.yaml --ray auto --out data/profiles/mine

@@ -32,9 +32,11 @@ def print_rows(checked: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool)
         say(line)
     drifted = [row for row in rows if row.drift]
     if drifted:
-        mended = sum(row.is_mended for row in drifted)
-        if mended:
-            say(f"forecasts with offsets keep their coverage in {mended} of {len(drifted)} of them")
+        repaired = sum(row.is_repaired for row in drifted)
+        if repaired:
+            say(
+                f"forecasts with offsets keep their coverage in {repaired} of {len(drifted)} of them"
+            )
         say(f"drift: {len(drifted)} of {len(rows)}; `dvc repro` trains on the reported outcomes")
 
 
