@@ -111,4 +111,4 @@ class QuantityOffsets:
         if not runs or not unknown:
             return 1.0
         noise = self.spread.noise**2 / runs
-        return float(np.sqrt(noise / (noise + unknown)))
+        return math.sqrt(noise / (noise + unknown))

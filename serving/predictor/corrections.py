@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from presage.features.forecast import Correction
 from presage.features.job.job_description import PRECISIONS
 from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.offsets import terms
-from presage.models.offsets.evidence import Effect
+from presage.models.offsets.evidence import Effect, Terms
 from presage.models.offsets.offsets import Offset, QuantityOffsets
 from presage.serving.predictor.feature_rows import FeatureRows
 from presage.system.arrays import Array, Ints
@@ -64,15 +64,16 @@ class Offsets:
 
     def solo(self, rows: FeatureRows) -> dict[str, Corrections]:
         """Return the corrections of solo jobs, of quantities with an offset for any row."""
-        keys = terms.job_keys(rows.features)
-        places = [
-            (rows.kinds[device], PRECISIONS[precision], job, bound, share)
-            for device, precision, job, bound, share in zip(
-                rows.device.tolist(), rows.precision.tolist(), keys,
-                terms.boundness(rows.features),
-                rows.features[:, terms.SHARE_COLUMN].tolist(), strict=True,
-            )
-        ]  # fmt: skip
+        shares = rows.features[:, terms.SHARE_COLUMN].tolist()
+        jobs = zip(
+            rows.device.tolist(), rows.precision.tolist(), terms.job_keys(rows.features),
+            terms.boundness(rows.features), shares, strict=True,
+        )  # fmt: skip
+        places = []
+        for device, precision, job, bound, share in jobs:
+            kind, name = rows.kinds[device], PRECISIONS[precision]
+            parts = terms.solo_terms(kind, name, job, bound)
+            places.append((parts, terms.solo_cell(kind, job, share)))
         out = {}
         for name, known in self.by_quantity.items():
             if name != INTERFERENCE.name and (found := _solo(known, places)) is not None:
@@ -101,21 +102,16 @@ class Offsets:
         return _corrections(offsets, job_left, device_left)
 
 
-def _solo(
-    known: QuantityOffsets, places: Iterable[tuple[str, str, terms.JobKey, float, float]]
-) -> Corrections | None:
+def _solo(known: QuantityOffsets, places: Sequence[tuple[Terms, Hashable]]) -> Corrections | None:
     offsets, job_left, device_left = [], [], []
-    left_of: dict[tuple[str, str], float] = {}
-    for kind, precision, job, bound, share in places:
-        cell = terms.solo_cell(kind, job, share)
-        offsets.append(known.find(terms.solo_terms(kind, precision, job, bound), cell))
+    left_of: dict[Effect, float] = {}  # by the effect of a precision on a device
+    for parts, cell in places:
+        offsets.append(known.find(parts, cell))
         job_left.append(known.cell_deviation_left(cell))
-        if (kind, precision) not in left_of:
-            shared: list[Effect] = [
-                (terms.DEVICE, kind), (terms.PRECISION, kind, precision)
-            ]  # fmt: skip
-            left_of[kind, precision] = known.deviation_left(shared)
-        device_left.append(left_of[kind, precision])
+        (device, _), (precision, _), *_ = parts
+        if precision not in left_of:
+            left_of[precision] = known.deviation_left((device, precision))
+        device_left.append(left_of[precision])
     return _corrections(offsets, job_left, device_left)
 
 
