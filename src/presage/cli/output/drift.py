@@ -34,9 +34,7 @@ def print_rows(checked: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool)
     if drifted:
         repaired = sum(row.is_repaired for row in drifted)
         if repaired:
-            say(
-                f"forecasts with offsets keep their coverage in {repaired} of {len(drifted)} of them"
-            )
+            say(f"forecasts with offsets keep their coverage in {repaired} of {len(drifted)}")
         say(f"drift: {len(drifted)} of {len(rows)}; `dvc repro` trains on the reported outcomes")
 
 
