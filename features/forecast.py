@@ -8,6 +8,30 @@ from dataclasses import dataclass
 LEAST_ERROR_RATIO = 1.5
 UNKNOWN = "unknown"
 
+# What outcomes behind a correction have in common with a forecast: all, or only a part.
+JOB_ON_DEVICE, DEVICE, PRECISION, JOB, COLOCATED_JOBS = CORRECTION_SOURCES = (
+    "job on the device", "device", "precision", "job", "co-located jobs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Offset that reported outcomes add to the forecast of a release.
+
+    Attributes
+    ----------
+    factor : float
+        On the release's median; on the odds of a fraction.
+    runs : int
+        Outcomes that it was learned from.
+    source : str
+        One of ``CORRECTION_SOURCES``: what they have in common with the forecast.
+    """
+
+    factor: float
+    runs: int
+    source: str
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -27,6 +51,9 @@ class Forecast:
     domain_error_ratio : float
         Error of jobs out of domain over that of other jobs, both left out of training; 0 if it was
         not measured.
+    correction : Correction, optional
+        Offset of the server between releases; None if it has learned nothing of such a job or
+        device.
     """
 
     median: float
@@ -38,6 +65,7 @@ class Forecast:
     coverage: float = 0.8
     quantiles: tuple[tuple[float, float], ...] = ()  # additionally requested (level, value)
     domain_error_ratio: float = 0.0
+    correction: Correction | None = None
 
     def __post_init__(self) -> None:
         if not self.low <= self.median <= self.high:

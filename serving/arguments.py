@@ -75,7 +75,8 @@ _OUTCOMES: Sequence[_Option] = (
      "~/.local/state/presage/outcomes/log.db)."),
     ("--false-alarm-outcomes", int, "N", FALSE_ALARM_OUTCOMES,
      "Minimum mean number of outcomes between false alarms of drift."),
-    ("--drift-s", float, "SECONDS", DRIFT_S, "Seconds between checks of the log for drift."),
+    ("--drift-s", float, "SECONDS", DRIFT_S,
+     "Seconds between checks of the log, for drift and offsets."),
 )  # fmt: skip
 
 
@@ -111,6 +112,11 @@ def parser() -> argparse.ArgumentParser:
     _add(out.add_argument_group("Limits"), _LIMITS)
     outcomes = _add(out.add_argument_group("Outcomes and drift"), _OUTCOMES)
     outcomes.add_argument("--no-outcomes", action="store_true", help="Reject reported outcomes.")
+    outcomes.add_argument(
+        "--no-offsets",
+        action="store_true",
+        help="Serve forecasts of the release as they are, without offsets learned from outcomes.",
+    )
     _add_others(out.add_argument_group("Options"))
     # Set for each of several worker processes.
     out.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -185,6 +191,7 @@ def options_of(args: argparse.Namespace) -> Options:
         access_log=args.access_log,
         false_alarm_outcomes=args.false_alarm_outcomes,
         drift_s=args.drift_s,
+        offsets=not args.no_offsets,
         poll_s=args.poll_s,
         max_change=args.max_change,
         drain_s=args.drain_s,

@@ -51,7 +51,9 @@ class Options:
     false_alarm_outcomes : int
         Minimum mean number of outcomes between false alarms of drift.
     drift_s : float
-        Seconds between checks of the log for drift.
+        Seconds between checks of the log, for drift and for offsets.
+    offsets : bool
+        Whether forecasts have offsets that are learned from the log.
     drain_s : float
         Seconds to continue serving, with health NOT_SERVING, before new calls are rejected.
     grace_s : float
@@ -72,6 +74,7 @@ class Options:
     access_log: bool = False
     false_alarm_outcomes: int = FALSE_ALARM_OUTCOMES
     drift_s: float = DRIFT_S
+    offsets: bool = True
     poll_s: float = POLL_S
     max_change: float = MAX_CHANGE
     drain_s: float = 0.0

@@ -150,6 +150,8 @@ class Row:
         Kind of drift; "" for none.
     noticed_after : int
         Number of outcomes of the slice at the first drift; None before.
+    offset_mape, offset_coverage : float
+        As ``mape`` and ``coverage``, of forecasts with the offsets of earlier outcomes.
     """
 
     quantity: str
@@ -165,6 +167,13 @@ class Row:
     evidence: float
     drift: str
     noticed_after: int | None
+    offset_mape: float | None = None
+    offset_coverage: float | None = None
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether there is drift, but forecasts with offsets cover what they should."""
+        return bool(self.drift) and (self.offset_coverage or 0.0) >= self.promised_coverage
 
 
 class DriftMonitor:
@@ -184,8 +193,21 @@ class DriftMonitor:
         self._predictors = {quantity.forecast_field: name for name, quantity in QUANTITIES.items()}
         self._known = frozenset(name for by_slice in guarantees.values() for name in by_slice)
 
-    def add(self, outcome: Sequence[JudgedQuantity]) -> None:
-        """Add the quantities of one outcome."""
+    def add(
+        self, outcome: Sequence[JudgedQuantity], corrected: Sequence[JudgedQuantity] = ()
+    ) -> None:
+        """Add the quantities of one outcome.
+
+        Parameters
+        ----------
+        outcome : sequence of JudgedQuantity
+            Compared with forecasts of the release, which are tested.
+        corrected : sequence of JudgedQuantity
+            Compared with forecasts that have offsets of earlier outcomes, which are only counted.
+        """
+        for judged in corrected:
+            for stream in self._streams_of(judged.quantity, judged):
+                stream.add_corrected(judged)
         for judged in outcome[:1]:
             if judged.job not in self._jobs:
                 for stream in self._streams_of(IN_DOMAIN, judged):
@@ -313,6 +335,12 @@ class _Stream:
         self._event = event_factors(self.expectation.allowed_out_of_domain)
         self._window: deque[tuple[float, bool]] = deque(maxlen=self.policy.window)
         self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._corrected: deque[tuple[float, bool]] = deque(maxlen=self.policy.window)
+
+    def add_corrected(self, judged: JudgedQuantity) -> None:
+        """Add a run's forecast with offsets; it is in no test."""
+        inside = judged.low <= judged.measured <= judged.high
+        self._corrected.append((_ratio(judged.measured, judged.median), inside))
 
     def add(self, judged: JudgedQuantity, before: Sequence[float]) -> None:
         """Add a run of a job; ``before`` are the values of its earlier runs."""
@@ -342,24 +370,25 @@ class _Stream:
 
     def row(self, quantity: str, slice_name: str) -> Row:
         """Return the state of the tests."""
-        # The relative error of a measurement of about 0 is undefined.
-        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _MIN_RATIO])
-        inside = [ok for _, ok in self._window]
+        mape, coverage, ratios = _errors(self._window)
+        offset_mape, offset_coverage, _ = _errors(self._corrected)
         is_input = quantity == IN_DOMAIN
         return Row(
             quantity,
             slice_name,
             self.jobs,
             self.runs,
-            None if is_input else _mean(100 * np.abs(1 - 1 / ratios)),
+            None if is_input else mape,
             self.expectation.mape,
-            100 * sum(inside) / len(inside) if inside else None,
+            coverage,
             100 * self.expectation.coverage,
             None if is_input or not len(ratios) else float(np.median(ratios)),
             self._change(),
             max(found.evidence for found in (self.misses, self.changes, self.inputs)),
             self.drift,
             self.noticed_after,
+            offset_mape,
+            offset_coverage,
         )
 
     @property
@@ -385,6 +414,15 @@ class _Stream:
 
 def _ratio(measured: float, expected: float) -> float:
     return measured / expected if expected > 0 else math.nan
+
+
+def _errors(window: Sequence[tuple[float, bool]]) -> tuple[float | None, float | None, Array]:
+    """Return MAPE and coverage in percent, and the ratios of measured to predicted."""
+    # The relative error of a measurement of about 0 is undefined.
+    ratios = np.array([r for r, _ in window if math.isfinite(r) and r > _MIN_RATIO])
+    inside = [ok for _, ok in window]
+    coverage = 100 * sum(inside) / len(inside) if inside else None
+    return _mean(100 * np.abs(1 - 1 / ratios)), coverage, ratios
 
 
 def _mean(values: Array) -> float | None:

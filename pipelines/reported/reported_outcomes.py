@@ -34,6 +34,7 @@ _JOB = attrgetter(*(field.name for field in fields(Job)))
 _MEMORY = attrgetter(*(field.name for field in fields(MemoryEstimate)))
 
 UNREADABLE, INVALID, TWICE = "unreadable", "invalid", "two outcomes of one key"
+WITHDRAWN = "withdrawn"
 
 # An earlier time (before 2001) is not a Unix time.
 LEAST_UNIX_S = 1e9
@@ -110,6 +111,7 @@ def read_logs(
     """
     reading = _Reading(known_device, known_jobs)
     by_key: dict[str, list[_Row]] = {}
+    withdrawn = {key for path in paths for _, key in outcome_log.withdrawn_keys(path)}
     for path in paths:
         for reported in outcome_log.read_outcomes(path):
             row = reading.row(str(path), reported)
@@ -123,7 +125,9 @@ def read_logs(
             continue
         first = min(same_key, key=lambda row: (row.reported.received_at_unix_s, row.place))
         duplicates += len(same_key) - 1
-        if first.fault is None:
+        if first.reported.idempotency_key in withdrawn:
+            quarantined.append(first.quarantined(WITHDRAWN, "by `presage outcomes withdraw`"))
+        elif first.fault is None:
             rows.append(first.columns)
         else:
             quarantined.append(first.quarantined(*first.fault))

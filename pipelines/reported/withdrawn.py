@@ -12,9 +12,10 @@ import pandas as pd
 
 from presage.errors import ConfigError
 from presage.pipelines.reported.plausibility import Fault
+from presage.pipelines.reported.reported_outcomes import WITHDRAWN
 from presage.pipelines.stages.stage import PARAMS, check_settings, read_section
 
-WITHDRAWN = "withdrawn"  # the rule, and the key in `outcomes` of params.yaml
+# The rule is the key in `outcomes` of params.yaml.
 
 
 @dataclass(frozen=True, slots=True)

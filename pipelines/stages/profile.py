@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from presage.pipelines.profiling.running.runner import OpenRunner
 
 BUDGET_S = 150.0  # default; params.yaml, a campaign file or a flag overrides it
+ANCHOR_BUDGET_S = 300.0  # at most; the anchors of a precision take about two minutes
 
 
 def run_profile(
@@ -73,6 +74,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.write(f"traced {retrace(folder)} jobs again: {folder}\n")
         return
     settings = _read_file(campaign_file) if campaign_file else _read_params(params)
+    if options.get("anchor"):
+        settings = {"campaign": "anchor", "budget_s": ANCHOR_BUDGET_S}
     end = run_profile(folder, settings | options, ray_address=ray_address)
     sys.stderr.write(
         f"measured {end.solo} jobs solo and {end.colocated} co-locations "
@@ -102,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     over.add_argument("--seed", type=int)
     over.add_argument("--solo-share", type=float)
     over.add_argument("--threads", type=int)
+    over.add_argument("--anchor", action="store_true", default=None)
     over.add_argument("--families", type=lambda text: tuple(text.split(",")))
     return parser
 

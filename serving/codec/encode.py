@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
+from presage.serving.codec.wire_values import SOURCES
+from presage.serving.predictor.corrections import Corrections
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     JobQuantiles,
@@ -29,21 +31,30 @@ Octets = np.ndarray[Any, np.dtype[np.uint8]]
 _END = 3  # numbers of a forecast before its quantiles: median, low, high
 _FLAG = b"\x28\x01"  # in_domain = true
 _TAG = b"\x0a"  # field 1, length-delimited
+_RUNS, _SOURCE = 9, 14  # bytes from a correction's factor to its runs and its source
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Serialized record with the offsets of its numbers and flags by quantity."""
+    """Serialized record with the positions of its numbers and flags by quantity.
+
+    ``corrections`` has -1 for a quantity without one.
+    """
 
     template: bytes
     numbers: tuple[tuple[int, ...], ...]
     flags: tuple[int, ...]
+    corrections: tuple[int, ...]
 
     def written(self, quantities: Sequence[Quantiles], selected: SelectedQuantiles) -> Octets:
         """Return records of shape (rows, octets)."""
         rows = len(quantities[0].in_domain)
         out = np.tile(np.frombuffer(self.template, dtype=np.uint8), (rows, 1))
-        for quantity, places, flag in zip(quantities, self.numbers, self.flags, strict=True):
+        for quantity, places, flag, correction in zip(
+            quantities, self.numbers, self.flags, self.corrections, strict=True
+        ):
+            if quantity.corrections is not None:
+                _write_corrections(out, correction, quantity.corrections)
             numbers = np.empty((rows, len(places)))
             numbers[:, :-1] = quantity.values.take(selected.positions, axis=1)
             numbers[:, -1] = quantity.domain_error_ratio
@@ -73,7 +84,8 @@ def predict_response(
     rest = pb.PredictResponse(
         release_id=release_id, coverage=selected.coverage, levels=selected.levels
     )
-    layout = _job_layout(len(selected.levels), tuple(quantiles))
+    names = tuple((name, one.corrections is not None) for name, one in quantiles.items())
+    layout = _job_layout(len(selected.levels), names)
     good = layout.written(list(quantiles.values()), selected)
     if not errors:
         return good.tobytes() + rest.SerializeToString()
@@ -95,7 +107,8 @@ def interference_response(
     errors: Mapping[int, pb.Error],
 ) -> bytes:
     """Return a serialized PredictInterferenceResponse; errors are by co-location."""
-    layout = _slowdown_layout(len(selected.levels))
+    is_corrected = quantiles.slowdowns.corrections is not None
+    layout = _slowdown_layout(len(selected.levels), is_corrected)
     octets = layout.written([quantiles.slowdowns], selected).tobytes()
     width = len(layout.template)
     good = zip(quantiles.sizes, quantiles.fits, quantiles.fit_probability, strict=True)
@@ -153,42 +166,66 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+def _write_corrections(out: Octets, place: int, corrections: Corrections) -> None:
+    """Write the corrections of all records; ``place`` is that of the factor."""
+    offsets = corrections.offsets
+    factors = np.exp(corrections.errors).astype("<f8")[:, np.newaxis].view(np.uint8)
+    runs = np.array([one.runs for one in offsets], dtype="<u4")[:, np.newaxis].view(np.uint8)
+    out[:, place : place + 8] = factors
+    out[:, place + _RUNS : place + _RUNS + 4] = runs
+    out[:, place + _SOURCE] = [SOURCES[one.source] for one in offsets]
+
+
 @lru_cache
-def _job_layout(levels: int, names: tuple[str, ...]) -> _Layout:
-    """Return the layout of a job's forecasts, of the quantities with these forecast fields."""
+def _job_layout(levels: int, names: tuple[tuple[str, bool], ...]) -> _Layout:
+    """Return the layout of a job's forecasts.
+
+    ``names`` are the forecast fields of its quantities, and whether they have corrections.
+    """
     known, job = job_quantities(), pb.JobForecast()
     marks = [_marks(i, levels) for i in range(len(names))]
-    for name, mark in zip(names, marks, strict=True):
+    for (name, is_corrected), mark in zip(names, marks, strict=True):
         of_name = getattr(job, name) if known[name].in_proto else job.additional[name]
-        of_name.CopyFrom(_forecast(known[name].unit, mark))
+        of_name.CopyFrom(_forecast(known[name].unit, mark, is_corrected=is_corrected))
     row = pb.PredictResponse(forecasts=[job])
-    return _layout(row.SerializeToString(), marks)
+    return _layout(row.SerializeToString(), marks, [is_corrected for _, is_corrected in names])
 
 
 @lru_cache
-def _slowdown_layout(levels: int) -> _Layout:
+def _slowdown_layout(levels: int, is_corrected: bool) -> _Layout:
     mark = _marks(0, levels)
-    row = pb.ColocationForecast(slowdowns=[_forecast(INTERFERENCE.unit, mark)])
-    return _layout(row.SerializeToString(), [mark])
+    slowdown = _forecast(INTERFERENCE.unit, mark, is_corrected=is_corrected)
+    row = pb.ColocationForecast(slowdowns=[slowdown])
+    return _layout(row.SerializeToString(), [mark], [is_corrected])
 
 
 def _marks(quantity: int, levels: int) -> list[float]:
-    """Return distinct numbers that occur nowhere else in a record."""
-    count = _END + levels + 1  # the last is the ratio of errors
+    """Return distinct numbers that occur nowhere else in a record.
+
+    The last two are the ratio of errors and the factor of a correction.
+    """
+    count = _END + levels + 2
     assert count <= 32, "more numbers would collide with those of the next quantity"
     return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(count)]
 
 
-def _forecast(unit: str, marks: Sequence[float]) -> pb.Forecast:
-    median, low, high, *quantiles, ratio = marks
+def _forecast(unit: str, marks: Sequence[float], *, is_corrected: bool) -> pb.Forecast:
+    median, low, high, *quantiles, ratio, factor = marks
+    correction = pb.Correction(factor=factor, runs=1, source=pb.Correction.DEVICE)
     return pb.Forecast(
         median=median, low=low, high=high, unit=unit, in_domain=True, quantiles=quantiles,
-        domain_error_ratio=ratio,
+        domain_error_ratio=ratio, correction=correction if is_corrected else None,
     )  # fmt: skip
 
 
-def _layout(template: bytes, marks: Sequence[Sequence[float]]) -> _Layout:
+def _layout(
+    template: bytes, marks: Sequence[Sequence[float]], is_corrected: Sequence[bool]
+) -> _Layout:
     """Return a layout; the flag of a quantity follows its third number."""
-    places = tuple(tuple(template.index(pack("<d", m)) for m in row) for row in marks)
+    places = tuple(tuple(template.index(pack("<d", m)) for m in row[:-1]) for row in marks)
     flags = tuple(template.index(_FLAG, row[_END - 1]) + 1 for row in places)
-    return _Layout(template, places, flags)
+    corrections = tuple(
+        template.index(pack("<d", row[-1])) if has_one else -1
+        for row, has_one in zip(marks, is_corrected, strict=True)
+    )
+    return _Layout(template, places, flags, corrections)

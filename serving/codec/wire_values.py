@@ -20,7 +20,15 @@ from presage.errors import (
     UnknownDeviceError,
 )
 from presage.features.device.device import SHARING_MODES, Device, Share
-from presage.features.forecast import Forecast
+from presage.features.forecast import (
+    COLOCATED_JOBS,
+    DEVICE,
+    JOB,
+    JOB_ON_DEVICE,
+    PRECISION,
+    Correction,
+    Forecast,
+)
 from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
@@ -57,6 +65,17 @@ _TEXTS = (
 )  # fmt: skip
 _FORMATS = ("", *MEMORY_FORMATS)
 _texts = attrgetter(*_TEXTS)
+
+# Sources of corrections; "" without one.
+SOURCES = {
+    "": pb.Correction.NONE,
+    JOB_ON_DEVICE: pb.Correction.JOB_ON_DEVICE,
+    DEVICE: pb.Correction.DEVICE,
+    PRECISION: pb.Correction.PRECISION,
+    JOB: pb.Correction.JOB,
+    COLOCATED_JOBS: pb.Correction.COLOCATED_JOBS,
+}
+_SOURCE_NAMES = {number: name for name, number in SOURCES.items()}
 
 KnownDevice = Callable[[str], Device | None]
 OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.ColocatedJob
@@ -362,7 +381,16 @@ def _read_forecast(
         row.median, row.low, row.high, row.unit, row.in_domain, response.release_id,
         response.coverage, tuple(zip(response.levels, row.quantiles, strict=True)),
         row.domain_error_ratio,
+        _read_correction(row),
     )  # fmt: skip
+
+
+def _read_correction(row: pb.Forecast) -> Correction | None:
+    """Return the correction of a forecast; None if no outcome supports it."""
+    if not row.correction.runs:
+        return None
+    found = row.correction
+    return Correction(found.factor, found.runs, _SOURCE_NAMES.get(found.source, "other"))
 
 
 def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetReleaseResponse:

@@ -1,4 +1,4 @@
-"""Drift detection on the outcome log, in a background thread.
+"""Drift detection and offsets by the outcome log, in a background thread.
 
 It reads the log instead of the reports that this process received. So every worker gets the same
 result, and a restarted server gets the result of the newest rows of the log.
@@ -17,8 +17,14 @@ from google.protobuf.message import DecodeError
 
 from presage.errors import PresageError
 from presage.models.drift.drift_test import NO_DRIFT, DriftMonitor, DriftPolicy, Row
+from presage.serving.offsets.offset_learner import OffsetLearner
 from presage.serving.outcomes.judged import Judge
-from presage.serving.outcomes.outcome_log import ReportedOutcome, last_position, read_outcomes
+from presage.serving.outcomes.outcome_log import (
+    ReportedOutcome,
+    last_position,
+    read_outcomes,
+    withdrawn_keys,
+)
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.log import log
@@ -41,6 +47,8 @@ class ReleaseOutcomes:
         ``without_release`` name none; the rest is evaluated unless the job failed.
     refused : int
         Outcomes that cannot be parsed or describe an impossible job.
+    learner : OffsetLearner
+        Offsets of the release's forecasts.
     """
 
     def __init__(self, predictor: Predictor, policy: DriftPolicy) -> None:
@@ -48,6 +56,8 @@ class ReleaseOutcomes:
         self.drift = DriftMonitor(predictor.guarantees, policy)
         self.outcomes = self.other_releases = self.without_release = self._unreadable = 0
         self._judge = Judge(predictor)
+        self.learner = OffsetLearner()
+        self._withdrawn: set[str] = set()
 
     @property
     def refused(self) -> int:  # noqa: D102 - above
@@ -60,12 +70,20 @@ class ReleaseOutcomes:
 
     def add(self, rows: Iterable[ReportedOutcome]) -> None:
         """Add rows of a log in their order."""
-        for judged in self._judge.judge(self._select(rows)):
-            self.drift.add(judged)
+        for run in self._judge.judge_runs(self._select(rows)):
+            self.drift.add(run.quantities, self.learner.correct(run))
+            self.learner.add(run)
+
+    def withdraw(self, key: str) -> None:
+        """Remove an outcome from the offsets, and ignore it in rows that are added later."""
+        self._withdrawn.add(key)
+        self.learner.withdraw(key)
 
     def _select(self, rows: Iterable[ReportedOutcome]) -> Iterator[pb.Outcome]:
         for row in rows:
             self.outcomes += 1
+            if row.idempotency_key in self._withdrawn:
+                continue
             try:
                 outcome = pb.Outcome.FromString(row.message)
             except DecodeError:
@@ -83,12 +101,19 @@ class DriftWatch:
     """Background task that exports the drift of the served release as metrics."""
 
     def __init__(
-        self, path: Path, served: Served, metrics: Metrics, policy: DriftPolicy, *, every_s: float
+        self,
+        path: Path,
+        served: Served,
+        metrics: Metrics,
+        policy: DriftPolicy,
+        *,
+        every_s: float,
+        has_offsets: bool = True,
     ) -> None:
         self._path, self._served, self._metrics = path, served, metrics
-        self._policy, self._every_s = policy, every_s
+        self._policy, self._every_s, self._has_offsets = policy, every_s, has_offsets
         self.evaluated: ReleaseOutcomes | None = None
-        self._position = 0
+        self._position = self._withdrawn = 0
         self._shown: set[tuple[str, str]] = set()
         self._drifted: set[tuple[str, str]] = set()
         self._closed = threading.Event()
@@ -114,14 +139,15 @@ class DriftWatch:
 
     def check(self) -> None:
         """Evaluate the rows since the last check; after a change of release, all of its rows."""
-        predictor, last = self._served.predictor, last_position(self._path)
+        predictor, last = self._served.released, last_position(self._path)
         evaluated = self.evaluated
         # Another release, or the log was replaced.
         if evaluated is None or evaluated.predictor is not predictor or last < self._position:
             evaluated = self.evaluated = ReleaseOutcomes(predictor, self._policy)
-            self._position = 0
+            self._position = self._withdrawn = 0
             self._drifted.clear()
-        elif last == self._position:
+        self._withdraw(evaluated)
+        if last == self._position:
             return
         self._position = max(self._position, last - MAX_ROWS)
         # One query per page: an open reader would keep SQLite from truncating its write-ahead log.
@@ -130,9 +156,26 @@ class DriftWatch:
             begin_s = time.thread_time()
             evaluated.add(rows)
             pause_s = min(_PAUSE_FACTOR * (time.thread_time() - begin_s), _MAX_PAUSE_S)
-            if self._closed.wait(pause_s) or self._served.predictor is not predictor:
+            if self._closed.wait(pause_s) or self._served.released is not predictor:
                 return
+        self._publish(evaluated)
         self._show(evaluated.drift.rows())
+
+    def _withdraw(self, evaluated: ReleaseOutcomes) -> None:
+        """Remove outcomes that were withdrawn since the last check from the offsets."""
+        withdrawn = withdrawn_keys(self._path, after=self._withdrawn)
+        for position, key in withdrawn:
+            self._withdrawn = position
+            evaluated.withdraw(key)
+        if withdrawn:
+            log(logging.INFO, "outcomes withdrawn", outcomes=len(withdrawn))
+            self._publish(evaluated)
+
+    def _publish(self, evaluated: ReleaseOutcomes) -> None:
+        """Serve forecasts with the offsets of all outcomes so far."""
+        self._metrics.offset_outcomes.set(len(evaluated.learner))
+        if self._has_offsets and evaluated.learner.is_changed:
+            self._served.correct(evaluated.predictor, evaluated.learner.offsets())
 
     def _show(self, rows: list[Row]) -> None:
         for row in rows:

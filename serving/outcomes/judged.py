@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from presage.errors import PresageError
 from presage.features.colocation import Colocation
+from presage.features.columns.schema import matrix
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
@@ -19,6 +20,7 @@ from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import INTERFERENCE, RUNTIME, STEP_TIME
 from presage.models.drift.drift_test import JudgedQuantity
+from presage.models.offsets.terms import JobKey, boundness, job_keys
 from presage.serving.codec.wire_outcomes import check_outcome, measured_values
 from presage.serving.codec.wire_values import read_device, read_job, read_share
 from presage.serving.predictor.prediction_backend import JobForecast
@@ -49,8 +51,14 @@ class _Run:
 
     @property
     def solo_key(self) -> tuple[str, str, Share]:
-        """Key shared by all solo runs of the job on such a device and share."""
-        return self.digests[0], self.placement.device.kind, self.shares[0]
+        """Key shared by all solo runs of the job on such a device and share.
+
+        Without co-located jobs, a time-sliced device is an exclusive one.
+        """
+        share = self.shares[0]
+        if share.mode == "time-slice":
+            share = replace(share, mode="exclusive")
+        return self.digests[0], self.placement.device.kind, share
 
     @property
     def identity(self) -> str:
@@ -58,6 +66,35 @@ class _Run:
         others = sorted(zip(self.digests[1:], map(str, self.shares[1:]), strict=True))
         text = json.dumps([*map(str, self.solo_key), others])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Outcome whose quantities were compared with forecasts.
+
+    Attributes
+    ----------
+    key : str
+        Idempotency key of the report.
+    device_kind, precision, share : str, str, float
+        Of the job.
+    job : JobKey
+    bound : float
+        See :func:`presage.models.offsets.terms.boundness`.
+    others : tuple of JobKey
+        Co-located jobs.
+    quantities : sequence of JudgedQuantity
+        At least one.
+    """
+
+    key: str
+    device_kind: str
+    precision: str
+    share: float
+    job: JobKey
+    bound: float
+    others: tuple[JobKey, ...]
+    quantities: Sequence[JudgedQuantity]
 
 
 class Judge:
@@ -78,8 +115,12 @@ class Judge:
         self.missing = self.refused = 0
         self._solo_steps_s: dict[tuple[str, str, Share], deque[float]] = {}
 
-    def judge(self, outcomes: Iterable[pb.Outcome]) -> list[list[JudgedQuantity]]:
+    def judge(self, outcomes: Iterable[pb.Outcome]) -> list[Sequence[JudgedQuantity]]:
         """Return the comparisons of each outcome that can be evaluated; skip the others."""
+        return [run.quantities for run in self.judge_runs(outcomes)]
+
+    def judge_runs(self, outcomes: Iterable[pb.Outcome]) -> list[JudgedRun]:
+        """Return each outcome that can be evaluated, with its comparisons."""
         runs = [run for outcome in outcomes if (run := self._run(outcome)) is not None]
         solo = [run.placement for run in runs if run.slowdown is None]
         colocated = [run.colocation for run in runs if run.slowdown is not None]
@@ -89,14 +130,16 @@ class Judge:
         for run in runs:
             if run.slowdown is None:
                 forecast = next(solo_forecasts)
-                out.append([] if forecast is None else _judge_solo(run, forecast))
+                found = [] if forecast is None else _judge_solo(run, forecast)
             else:
                 colocation = next(colocated_forecasts)
                 comparison = colocation and _judge(
                     run, INTERFERENCE.forecast_field, run.slowdown, colocation.slowdowns[0]
                 )
-                out.append([comparison] if comparison else [])
-        return [comparisons for comparisons in out if comparisons]
+                found = [comparison] if comparison else []
+            if found:
+                out.append(_judged_run(run, found))
+        return out
 
     def _predict(
         self, predict: Callable[[Sequence[Row]], Sequence[Answer]], rows: Sequence[Row]
@@ -166,6 +209,17 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
         shares,
         tuple(_digest(features) for features in (job, *colocated_jobs)),
     )
+
+
+def _judged_run(run: _Run, quantities: Sequence[JudgedQuantity]) -> JudgedRun:
+    device, share = run.placement.device, run.placement.share
+    members = [Placement(job, device, share) for job in (run.placement.job, *run.colocated_jobs)]
+    features = matrix(members)
+    job, *others = job_keys(features)
+    return JudgedRun(
+        run.outcome.idempotency_key, device.kind, run.placement.job.job.precision, share.fraction,
+        job, boundness(features)[0], tuple(others), quantities,
+    )  # fmt: skip
 
 
 def _digest(features: JobFeatures) -> str:

@@ -3,7 +3,7 @@
 The log is one SQLite file that several processes may append to. Rows are never changed (triggers
 enforce it), each key is stored once, and a commit returns when the data is on disk. So ``kill -9``,
 a full disk or a power failure lose no acknowledged outcome (decision 17). ``presage outcomes
-ingest`` reads the log.
+ingest`` reads the log. A withdrawal is a row of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ WHEN EXISTS (
     WHERE idempotency_key = NEW.idempotency_key OR position = NEW.position
 )
 BEGIN SELECT RAISE(IGNORE); END;
+CREATE TABLE IF NOT EXISTS withdrawals (
+    position INTEGER PRIMARY KEY,
+    idempotency_key TEXT NOT NULL UNIQUE,
+    withdrawn_at_unix_s REAL NOT NULL
+) STRICT;
 COMMIT;
 """
 _APPEND = """
@@ -53,6 +58,16 @@ FROM outcomes WHERE position > ? ORDER BY position LIMIT ?
 """
 _LAST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _FIND = "SELECT message FROM outcomes WHERE idempotency_key = ?"
+_WITHDRAW = """
+INSERT INTO withdrawals (idempotency_key, withdrawn_at_unix_s)
+SELECT idempotency_key, ? FROM outcomes
+WHERE idempotency_key = ? OR reported_by = ?
+ON CONFLICT (idempotency_key) DO NOTHING
+"""
+_SELECT_WITHDRAWN = """
+SELECT position, idempotency_key FROM withdrawals WHERE position > ? ORDER BY position
+"""
+_HAS_WITHDRAWALS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'withdrawals'"
 _BUSY_S = 10.0  # maximum wait for another writer, whose commits take milliseconds
 _MAX_REPORTS = 256  # per commit
 
@@ -199,6 +214,39 @@ def read_outcomes(
     with _reading(path) as database:
         for row in database.execute(_SELECT, (after, -1 if limit is None else limit)):
             yield ReportedOutcome(*row)
+
+
+def withdrawn_keys(path: Path, *, after: int = 0) -> list[tuple[int, str]]:
+    """Return positions and keys of withdrawals after a position, in the order of writing.
+
+    Raises as :func:`read_outcomes`.
+    """
+    with _reading(path) as database:
+        if database.execute(_HAS_WITHDRAWALS).fetchone() is None:  # the log of an older version
+            return []
+        return [(int(at), str(key)) for at, key in database.execute(_SELECT_WITHDRAWN, (after,))]
+
+
+def withdraw(path: Path, *, keys: Sequence[str] = (), reported_by: Sequence[str] = ()) -> int:
+    """Withdraw outcomes by their keys or by their reporters; return how many were not before.
+
+    A withdrawn outcome stays in the log, and neither trains a release nor gives an offset.
+
+    Raises
+    ------
+    OutcomeLogError
+        The log does not exist or cannot be written.
+    """
+    last_position(path)  # raises for a missing file, instead of creating one
+    chosen = [(key, None) for key in keys] + [(None, name) for name in reported_by]
+    database = _open(path)
+    try:
+        with closing(database), database:
+            database.execute("BEGIN IMMEDIATE")
+            now_s = time.time()
+            return sum(database.execute(_WITHDRAW, (now_s, *one)).rowcount for one in chosen)
+    except sqlite3.Error as error:
+        raise _log_error(path, "written", error) from error
 
 
 def last_position(path: Path) -> int:

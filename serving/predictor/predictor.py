@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -40,9 +42,11 @@ from presage.features.scaling.scaling_forecast import forecast_scaling, solo_job
 from presage.features.scaling.scaling_law import DEFAULT_LAW
 from presage.features.scaling.scaling_request import ScalingForecasts, ScalingRequest
 from presage.models.drift.drift_test import Guarantees
+from presage.models.offsets.offsets import move_quantiles
 from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
+from presage.serving.predictor.corrections import Corrections, Offsets
 from presage.serving.predictor.domain_check import (
     NEW_DEVICE,
     WIDENING,
@@ -68,7 +72,7 @@ from presage.serving.predictor.quantiles import (
     SelectedQuantiles,
     select_quantiles,
 )
-from presage.serving.predictor.widening import widen, widening_table
+from presage.serving.predictor.widening import narrowed_factors, widen, widening_table
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 from presage.system.weak_cache import WeakCache
 
@@ -105,6 +109,7 @@ class Predictor:
             for name, by_novelty in release.novelty_margins.items()
         }
         self.cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
+        self._offsets: Offsets | None = None
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
             name: quantity
@@ -128,6 +133,16 @@ class Predictor:
             )
             for name, quantity in self._quantities.items()
         }
+
+    def with_offsets(self, offsets: Offsets) -> Predictor:
+        """Return a predictor of the same release that adds learned offsets to its forecasts.
+
+        Both share the loaded models.
+        """
+        corrected = copy.copy(self)
+        corrected.cache = WeakCache(_empty_cache)
+        corrected._offsets = offsets or None
+        return corrected
 
     @property
     def release_id(self) -> str:
@@ -235,7 +250,7 @@ class Predictor:
         """
         jobs, selected = solo_jobs(request), self.select_quantiles(DEFAULT_COVERAGE)
         rows = _scaled_rows(request.device, jobs.values())
-        solo = self._solo(rows, novelty_codes(self._release, rows))
+        solo = self._moved(self._solo(rows, novelty_codes(self._release, rows)))
         steps = self._forecasts(solo[STEP_TIME.name], STEP_TIME.unit, selected)
         law = self._release.scaling_law
         return forecast_scaling(
@@ -247,7 +262,7 @@ class Predictor:
 
     def solo_quantiles(self, rows: FeatureRows) -> JobQuantiles:
         """Return the quantiles of all quantities of solo jobs, by forecast field."""
-        found = self._solo(rows, novelty_codes(self._release, rows))
+        found = self._moved(self._solo(rows, novelty_codes(self._release, rows)))
         step = found[STEP_TIME.name]
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
         has_setup = np.array([kind in self._release.setup_s for kind in rows.kinds])
@@ -256,6 +271,7 @@ class Predictor:
             setup_s + rows.iterations[:, np.newaxis] * step.values,
             step.in_domain & has_setup[rows.device],
             step.domain_error_ratio,
+            step.corrections,
         )
         return {name: found[quantity.name] for name, quantity in self._fields.items()}
 
@@ -275,7 +291,7 @@ class Predictor:
         """
         novelty = novelty_codes(self._release, members)
         solo = self._solo(members, novelty)
-        memory_bytes = solo[MEMORY.name].values
+        memory_bytes = self._moved(solo)[MEMORY.name].values
         starts = np.cumsum(sizes) - sizes
         # What is new in one member is new in the co-location: it affects all members.
         codes = np.bitwise_or.reduceat(novelty[STEP_TIME.name], starts)
@@ -284,13 +300,17 @@ class Predictor:
         codes = np.repeat(codes, sizes)
         inside = is_in_domain(codes)
         is_shared = np.repeat(sizes > 1, sizes)  # the slowdown of a solo job is 1, whatever is new
+        # Offsets of slowdowns were learned for forecasts from solo forecasts without offsets.
         slowdowns = self._predict_slowdowns(members.features, solo, sizes)
         on_gpu = _on_gpu(members.features)
-        quantiles = self._widen(INTERFERENCE.name, slowdowns, codes * is_shared, on_gpu)
+        offsets = None if self._offsets is None else self._offsets.slowdowns(members, sizes)
+        quantiles = self._widen(INTERFERENCE.name, slowdowns, codes * is_shared, on_gpu, offsets)
+        if offsets is not None:
+            quantiles = move_quantiles(quantiles, offsets.errors, INTERFERENCE)
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
             slowdowns=Quantiles(
-                quantiles, inside, self._error_ratio(INTERFERENCE.name, codes, on_gpu)
+                quantiles, inside, self._error_ratio(INTERFERENCE.name, codes, on_gpu), offsets
             ),
             sizes=sizes.tolist(),
             fits=[
@@ -398,27 +418,52 @@ class Predictor:
     ) -> list[Forecast]:
         """Return one forecast per row."""
         rows = quantiles.values[:, selected.positions[:3]].tolist()
+        offsets = quantiles.corrections
+        corrections = [None] * len(rows) if offsets is None else offsets.described()
         flags = quantiles.in_domain.tolist()
         ratios = np.broadcast_to(quantiles.domain_error_ratio, len(rows)).tolist()
         return [
             Forecast(
                 median, low, high, unit, inside, self.release_id, selected.coverage,
-                domain_error_ratio=ratio,
+                domain_error_ratio=ratio, correction=correction,
             )
-            for (median, low, high), inside, ratio in zip(rows, flags, ratios, strict=True)
+            for (median, low, high), inside, ratio, correction in zip(
+                rows, flags, ratios, corrections, strict=True
+            )
         ]  # fmt: skip
 
     def _solo(self, rows: FeatureRows, novelty: Mapping[str, Ints]) -> dict[str, Quantiles]:
-        """Return the quantiles of the solo quantities, by name; ``novelty`` are their codes."""
+        """Return the quantiles of the solo quantities, by name; ``novelty`` are their codes.
+
+        Their corrections are not applied yet (:meth:`_moved`).
+        """
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
         on_gpu = _on_gpu(rows.features)
+        offsets = {} if self._offsets is None else self._offsets.solo(rows)
         return {
             name: Quantiles(
-                self._widen(name, self.models[name].quantiles(inputs), novelty[name], on_gpu),
+                self._widen(
+                    name, self.models[name].quantiles(inputs), novelty[name], on_gpu,
+                    offsets.get(name),
+                ),
                 is_in_domain(novelty[name]),
                 self._error_ratio(name, novelty[name], on_gpu),
+                offsets.get(name),
             )
             for name in self._solo_predictors
+        }  # fmt: skip
+
+    def _moved(self, solo: dict[str, Quantiles]) -> dict[str, Quantiles]:
+        """Return the quantiles with their corrections applied."""
+        if self._offsets is None:
+            return solo
+        return {
+            name: one
+            if (known := one.corrections) is None
+            else replace(
+                one, values=move_quantiles(one.values, known.errors, self._quantities[name])
+            )
+            for name, one in solo.items()
         }
 
     def _error_ratio(self, predictor: str, codes: Ints, on_gpu: Mask) -> Array:
@@ -430,11 +475,26 @@ class Predictor:
         ratio: Array = of_class * ((codes & NEW_DEVICE) == 0)
         return ratio
 
-    def _widen(self, predictor: str, quantiles: Array, novelty: Ints, on_gpu: Mask) -> Array:
-        """Widen the intervals of rows by what is new in them, codes of shape (rows,)."""
+    def _widen(
+        self,
+        predictor: str,
+        quantiles: Array,
+        novelty: Ints,
+        on_gpu: Mask,
+        offsets: Corrections | None = None,
+    ) -> Array:
+        """Widen the intervals of rows by what is new in them, codes of shape (rows,).
+
+        The less is new after the runs behind the offsets, the less they are widened.
+        """
         if not np.count_nonzero(novelty):
             return quantiles
-        factors = self._widening[predictor][on_gpu.astype(np.int64), novelty & WIDENING]
+        table, of_class = self._widening[predictor], on_gpu.astype(np.int64)
+        if offsets is None:
+            factors = table[of_class, novelty & WIDENING]
+        else:
+            left = offsets.job_left, offsets.device_left, offsets.device_left
+            factors = narrowed_factors(table[of_class], novelty & WIDENING, left)
         quantity = self._quantities[predictor]
         out = widen(quantiles, factors, self._median, odds=not quantity.is_scale)
         return np.maximum(out, quantity.minimum, out=out)

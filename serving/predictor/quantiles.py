@@ -11,6 +11,7 @@ from presage.system.arrays import Array, Mask
 
 if TYPE_CHECKING:
     from presage.models.release.release import Release
+    from presage.serving.predictor.corrections import Corrections
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,11 +24,14 @@ class Quantiles:
     in_domain : ndarray of bool, shape (rows,)
     domain_error_ratio : ndarray of shape (rows,), or float
         As in :class:`~presage.features.forecast.Forecast`.
+    corrections : Corrections, optional
+        Offsets that the values contain; None without any.
     """
 
     values: Array
     in_domain: Mask
     domain_error_ratio: Array | float = 0.0
+    corrections: Corrections | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,11 +8,13 @@ at its beginning, so that its response comes from one release.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from pathlib import Path
 
 from presage.errors import ReleaseError, ServiceError
 from presage.models.release.release import Release, load_release
+from presage.serving.predictor.corrections import Offsets
 from presage.serving.predictor.prediction_backend import RefusedRelease
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.server.log import log
@@ -38,12 +40,19 @@ class Served:
     def __init__(self, metrics: Metrics, *, max_change: float = MAX_CHANGE) -> None:
         self._metrics = metrics
         self._max_change = max_change
-        self._predictor: Predictor | None = None
+        self._predictor: Predictor | None = None  # with offsets, if there are any
+        self._released: Predictor | None = None
+        self._replacing = threading.Lock()
         self.refused: RefusedRelease | None = None
 
     @property
+    def released(self) -> Predictor:
+        """Predictor of the served release without offsets. Raises as :attr:`predictor`."""
+        return self._released or self.predictor
+
+    @property
     def predictor(self) -> Predictor:
-        """Predictor of the served release.
+        """Predictor of the served release, with the offsets that were learned from outcomes.
 
         Raises
         ------
@@ -72,7 +81,7 @@ class Served:
         """
         if isinstance(release, Path):
             release = load_release(release)
-        before = self._predictor
+        before = self._released
         if before is not None and before.release_id == release.release_id:
             self.refused = None
             return
@@ -81,10 +90,19 @@ class Served:
         predictor.check_probes()
         if before is not None:
             check_change(predictor, before, self._max_change)
-        self._predictor, self.refused = predictor, None
+        with self._replacing:
+            self._predictor = self._released = predictor
+        self.refused = None
         before_id = before.release_id if before else ""
         self._metrics.set_release(release.release_id, predictor.loaded_at_unix_s, before_id)
         log(logging.INFO, "serving", release_id=release.release_id, before=before_id)
+
+    def correct(self, released: Predictor, offsets: Offsets) -> None:
+        """Serve a release with offsets from now on, unless another one is served meanwhile."""
+        corrected = released.with_offsets(offsets)
+        with self._replacing:
+            if self._released is released:
+                self._predictor = corrected
 
     def refuse(self, error: ReleaseError, *, again: bool) -> None:
         """Record and log a rejected release; with ``again`` it is not counted a second time."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from presage.models.calibration.margins import NOVELTIES, combine_widenings
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Ints
 
 
 def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
@@ -38,6 +38,30 @@ def widening_table(
         new = [margins.get(name, {}).get(device_class, {}) for name in names]
         rows.append(widening_factors(combine_widenings(new), levels))
     return np.array(rows)
+
+
+def narrowed_factors(tables: Array, novelty: Ints, left: Sequence[Array]) -> Array:
+    """Return factors of each quantile where a part of what is new has become known.
+
+    Parameters
+    ----------
+    tables : ndarray of shape (rows, codes, levels)
+        Factors by novelty code, as :func:`widening_table` returns them.
+    novelty : ndarray of int, shape (rows,)
+        Codes.
+    left : sequence of ndarray of shape (rows,)
+        By novelty, the part of its margin that remains, 0 to 1.
+
+    Returns
+    -------
+    ndarray of shape (rows, levels)
+        Of several novelties, the largest remaining margin counts.
+    """
+    margins = np.zeros((len(novelty), tables.shape[2]))
+    for bit, part in enumerate(left):
+        own = np.log(tables[:, 1 << bit]) * (part * (novelty >> bit & 1))[:, None]
+        margins = np.where(np.abs(own) > np.abs(margins), own, margins)
+    return np.asarray(np.exp(margins))
 
 
 def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:

@@ -352,7 +352,7 @@ class PredictionService:
     def _score(self, outcomes: Sequence[pb.Outcome]) -> None:
         """Compare outcomes with forecasts in a thread; the call does not wait for it."""
         scoring = asyncio.to_thread(
-            count_outcomes, outcomes, self._served.predictor, self._calls.metrics
+            count_outcomes, outcomes, self._served.released, self._calls.metrics
         )
         task = asyncio.ensure_future(scoring)
         self._scoring.add(task)

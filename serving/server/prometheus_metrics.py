@@ -91,6 +91,10 @@ class Metrics:
             "drift_evidence", "Evidence of drift; drift is reported at 1",
             ["quantity", "slice"], multiprocess_mode="livemax", **add,
         )  # fmt: skip
+        self.offset_outcomes = Gauge(
+            "offset_outcomes", "Outcomes of the served release that its offsets are learned from",
+            multiprocess_mode="livemax", **add,
+        )  # fmt: skip
         # Looking up a labelled counter costs as much as counting; there are few labels.
         self._method_counters = cache(self._find_method_counters)
         self._domain_counters = cache(self._find_domain_counters)

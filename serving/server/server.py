@@ -112,7 +112,7 @@ class Server:
         if options.outcomes:
             self._watch = DriftWatch(
                 options.outcomes, self.served, metrics, DriftPolicy(options.false_alarm_outcomes),
-                every_s=options.drift_s,
+                every_s=options.drift_s, has_offsets=options.offsets,
             )  # fmt: skip
         before = server_ids()
         self._server = grpc.aio.server(options=_options(options.shared_port))

@@ -128,8 +128,32 @@ class Share(_message.Message):
     mode: str
     def __init__(self, fraction: _Optional[float] = ..., mode: _Optional[str] = ...) -> None: ...
 
+class Correction(_message.Message):
+    __slots__ = ("factor", "runs", "source")
+    class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[Correction.Source]
+        JOB_ON_DEVICE: _ClassVar[Correction.Source]
+        DEVICE: _ClassVar[Correction.Source]
+        PRECISION: _ClassVar[Correction.Source]
+        JOB: _ClassVar[Correction.Source]
+        COLOCATED_JOBS: _ClassVar[Correction.Source]
+    NONE: Correction.Source
+    JOB_ON_DEVICE: Correction.Source
+    DEVICE: Correction.Source
+    PRECISION: Correction.Source
+    JOB: Correction.Source
+    COLOCATED_JOBS: Correction.Source
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    factor: float
+    runs: int
+    source: Correction.Source
+    def __init__(self, factor: _Optional[float] = ..., runs: _Optional[int] = ..., source: _Optional[_Union[Correction.Source, str]] = ...) -> None: ...
+
 class Forecast(_message.Message):
-    __slots__ = ("median", "low", "high", "unit", "in_domain", "quantiles", "domain_error_ratio")
+    __slots__ = ("median", "low", "high", "unit", "in_domain", "quantiles", "domain_error_ratio", "correction")
     MEDIAN_FIELD_NUMBER: _ClassVar[int]
     LOW_FIELD_NUMBER: _ClassVar[int]
     HIGH_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +161,7 @@ class Forecast(_message.Message):
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     QUANTILES_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_ERROR_RATIO_FIELD_NUMBER: _ClassVar[int]
+    CORRECTION_FIELD_NUMBER: _ClassVar[int]
     median: float
     low: float
     high: float
@@ -144,7 +169,8 @@ class Forecast(_message.Message):
     in_domain: bool
     quantiles: _containers.RepeatedScalarFieldContainer[float]
     domain_error_ratio: float
-    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ..., quantiles: _Optional[_Iterable[float]] = ..., domain_error_ratio: _Optional[float] = ...) -> None: ...
+    correction: Correction
+    def __init__(self, median: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., unit: _Optional[str] = ..., in_domain: _Optional[bool] = ..., quantiles: _Optional[_Iterable[float]] = ..., domain_error_ratio: _Optional[float] = ..., correction: _Optional[_Union[Correction, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("grpc_status_code", "message")

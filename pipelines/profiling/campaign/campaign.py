@@ -12,6 +12,11 @@ from pathlib import Path
 from presage.errors import ProfilingError
 from presage.features.device.device import Device, Share, usable_cores
 from presage.features.graph.op_graph import OpGraph, OpNode
+from presage.pipelines.profiling.campaign.anchors import (
+    anchor_colocations,
+    anchor_jobs,
+    anchor_precisions,
+)
 from presage.pipelines.profiling.campaign.campaign_progress import Pace, Progress, Report
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
@@ -213,6 +218,8 @@ class _Campaign:
         self, done: set[str], limit: int | None, seconds: float
     ) -> Iterator[Candidate]:
         """Yield jobs that are not measured yet, most informative first; trace a pool at a time."""
+        if self._settings.anchor:
+            return self._anchors_in_order(done)
         configs = self._settings.configs(large=is_gpu(self._device))
         waiting = [
             config
@@ -223,6 +230,18 @@ class _Campaign:
         pool = POOL * min(fitting, limit if limit is not None else fitting)
         measured = [vector for name, vector in self._vectors().items() if name in done]
         return informative_order(waiting, self._describe, pool=max(1, pool), measured=measured)
+
+    def _anchors(self) -> list[JobConfig]:
+        large = is_gpu(self._device)
+        return anchor_jobs(anchor_precisions(self._device, large=large), large=large)
+
+    def _anchors_in_order(self, done: set[str]) -> Iterator[Candidate]:
+        """Yield the anchors that are not measured yet."""
+        waiting = [config for config in self._anchors() if config.name not in done]
+        while waiting:
+            visited, described = self._describe(waiting)
+            waiting = waiting[visited:]
+            yield from described
 
     def _describe(self, configs: Sequence[JobConfig]) -> tuple[int, list[Candidate]]:
         """Describe jobs for :func:`informative_order`, in a small part of the remaining time."""
@@ -265,13 +284,18 @@ class _Campaign:
         }
         done = _colocations_in(self._own_rows("colocations"))
         limit = None if settings.colocations is None else max(0, settings.colocations - len(done))
-        drawn = draw_colocations(
-            _measured_jobs(solo, self._vectors()),
-            self._device.kind,
-            Sharing(settings.members, settings.sharing, self._undivided("time-slice")),
-            capacity_bytes=self._device.memory_bytes,
-            seed=settings.seed,
-            done=done,
+        undivided = self._undivided("time-slice")
+        drawn = (
+            anchor_colocations(self._anchors(), solo, undivided, done)
+            if settings.anchor
+            else draw_colocations(
+                _measured_jobs(solo, self._vectors()),
+                self._device.kind,
+                Sharing(settings.members, settings.sharing, undivided),
+                capacity_bytes=self._device.memory_bytes,
+                seed=settings.seed,
+                done=done,
+            )
         )
         works = (
             self._colocated_work(jobs, shares, [solo[job]["step_time_median_s"] for job in jobs])

@@ -56,6 +56,9 @@ class CampaignSettings:
     models : tuple of mapping
         The user's own jobs: ``model`` is module:function, ``batch_sizes``, and optionally
         ``optimizer`` and ``precision``.
+    anchor : bool
+        Measure the fixed jobs and pairs of :mod:`anchors` instead, as far as the budget allows;
+        settings that choose jobs and co-locations have no effect.
     """
 
     campaign: str
@@ -75,6 +78,7 @@ class CampaignSettings:
     sharing: tuple[str, ...] = ("time-slice",)
     solo_shares: tuple[float, ...] = (1.0,)
     models: tuple[Mapping[str, Any], ...] = ()
+    anchor: bool = False
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.budget_s):

@@ -632,6 +632,25 @@ def test_withdrawn_outcomes_are_quarantined_until_the_withdrawal_is_removed(tmp_
     assert bytes_of(to) == whole
 
 
+def test_the_command_withdraws_outcomes_of_a_reporter(tmp_path, to):
+    log_of(tmp_path / "a.db", [outcome("a")], by="node-1")
+    log_of(tmp_path / "b.db", [outcome("b", "vgg"), outcome("c", "gnn")], by="node-2")
+
+    done = CliRunner().invoke(app, ["withdraw", str(tmp_path), "--reported-by", "node-2", "--json"])
+
+    assert json.loads(done.stdout) == {"withdrawn": 2}
+    ingested(to, tmp_path / "a.db", tmp_path / "b.db")
+    assert set(table(to, "outcomes")["idempotency_key"]) == {"a"}
+    assert [(q["idempotency_key"], q["reason"]) for q in quarantined(to)] == [
+        (key, "by `presage outcomes withdraw`") for key in "bc"
+    ]
+
+
+def test_withdrawing_needs_a_selection(tmp_path):
+    result = CliRunner().invoke(app, ["withdraw", str(tmp_path)])
+    assert "give --key or --reported-by" in str(result.exception)
+
+
 @pytest.mark.parametrize(
     ("listed", "words"),
     [

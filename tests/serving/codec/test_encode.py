@@ -11,8 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from presage.features.forecast import DEVICE, Correction
 from presage.features.quantities.quantity_registry import job_quantities
-from presage.serving.codec import encode
+from presage.models.offsets.offsets import NO_OFFSET, Offset
+from presage.serving.codec import encode, wire_values
+from presage.serving.predictor.corrections import Corrections
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     Quantiles,
@@ -141,7 +144,7 @@ def test_a_response_holds_the_largest_number_of_levels(levels):
 
 def test_too_many_levels_are_rejected():
     with pytest.raises(AssertionError):
-        encode._job_layout(30, tuple(JOB_UNITS))
+        encode._job_layout(30, tuple((name, False) for name in JOB_UNITS))
 
 
 def test_a_full_response_with_some_errors():
@@ -155,6 +158,53 @@ def test_a_full_response_with_some_errors():
     )
 
     assert same(pb.PredictResponse.FromString(written_predict(answer)), expected_predict(answer))
+
+
+def corrected(rows: int, source: str = DEVICE) -> Corrections:
+    """Return corrections of all rows but the first."""
+    offsets = [NO_OFFSET, *(Offset(0.1 * row, row, source) for row in range(1, rows))]
+    return Corrections(offsets, np.ones(rows), np.ones(rows))
+
+
+@pytest.mark.parametrize("levels", [0, 1, MOST_LEVELS])
+def test_corrections_of_some_quantities_are_in_their_forecasts(levels):
+    values = np.arange(3.0 * (3 + levels)).reshape(3, -1)
+    inside = np.array([True, False, True])
+    numbers = [
+        Quantiles(1000 * i + values, inside, corrected(3) if i in (1, 3) else None)
+        for i in range(4)
+    ]
+    selected = SelectedQuantiles(
+        0.8, tuple(i / 32 for i in range(levels)), tuple(range(3 + levels))
+    )
+    answer = Answered(numbers, selected, "r", {1: pb.Error(message="bad")}, rows=4)
+
+    read = pb.PredictResponse.FromString(written_predict(answer))
+
+    for i, name in enumerate(JOB_UNITS):
+        forecasts = [getattr(one, name) for one in read.forecasts if one.HasField("memory_bytes")]
+        found = [(one.correction.factor, one.correction.runs) for one in forecasts]
+        expected = [(np.exp(0.1 * row), row) for row in range(3)]
+        np.testing.assert_allclose(found, expected if i in (1, 3) else [(0, 0)] * 3)
+        assert forecasts[0].median == 1000 * i
+    read_back = wire_values.read_job_forecasts(written_back(read))
+    assert read_back[1].memory_bytes.correction == Correction(np.exp(0.1), 1, DEVICE)
+    assert read_back[0].memory_bytes.correction is None
+
+
+def written_back(read: pb.PredictResponse) -> pb.PredictResponse:
+    """Return the response without its error, with ordered ends."""
+    kept = pb.PredictResponse(release_id="r", coverage=0.8)
+    for one in read.forecasts:
+        if one.HasField("error"):
+            continue
+        row = kept.forecasts.add()
+        for name in JOB_UNITS:
+            forecast = getattr(row, name)
+            forecast.CopyFrom(getattr(one, name))
+            forecast.low = forecast.median = forecast.high = 1
+            del forecast.quantiles[:]
+    return kept
 
 
 # PredictInterference ---------------------------------------------------------------------------

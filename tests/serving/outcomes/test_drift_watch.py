@@ -15,12 +15,14 @@ from typer.testing import CliRunner
 
 from presage.cli.app import app
 from presage.features.device.device import Share
+from presage.features.forecast import JOB_ON_DEVICE
 from presage.features.graph.op_stats import OpStats
 from presage.features.placement import Placement
 from presage.models.drift.drift_test import DriftPolicy
 from presage.serving.client.client import PresageClient
 from presage.serving.outcomes.drift_watch import DriftWatch
 from presage.serving.outcomes.outcome import Outcome
+from presage.serving.outcomes.outcome_log import read_outcomes, withdraw
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server_options import Options
@@ -163,6 +165,82 @@ def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, c
     assert message["never_reported_alone"] == 4
     (row,) = [r for r in message["rows"] if (r["quantity"], r["slice_name"]) == ("slowdown", "")]
     assert (row["jobs"], row["runs"]) == (4, 20)
+
+
+def forecast(client, job, device):
+    return client.predict([Placement(job(), device)])[0].step_time_s
+
+
+def test_a_server_corrects_its_forecasts_by_outcomes_until_they_are_withdrawn(
+    release, job, cpu, tmp_path
+):
+    log, port = tmp_path / "log.db", free_port()
+    options = ["--release", release.folder, "--outcomes", log, "--metrics-port", port]
+    with clients_of(*options, cwd=tmp_path) as client:
+        before = forecast(client, job, cpu)
+        reported(client, job, cpu, 3, 1.3, prefix="wrong")
+        wait_until(lambda: forecast(client, job, cpu).median > 1.2 * before.median)
+        after = forecast(client, job, cpu)
+        assert (after.correction.runs, after.correction.source) == (3, JOB_ON_DEVICE)
+        assert metric_value(port, "offset_outcomes") == 12
+    with clients_of(*options, "--workers", 2, cwd=tmp_path) as client:  # learnt again from the log
+        wait_until(lambda: forecast(client, job, cpu).median > 1.2 * before.median)
+        assert withdraw(log, keys=[row.idempotency_key for row in read_outcomes(log)]) == 12
+        wait_until(lambda: forecast(client, job, cpu) == before)
+    with clients_of(*options, "--no-offsets", cwd=tmp_path) as client:
+        reported(client, job, cpu, 3, 1.3, prefix="again")
+        wait_until(lambda: metric_value(port, "offset_outcomes") == 12)
+        assert forecast(client, job, cpu) == before
+
+
+@contextmanager
+def clients_of(*options, cwd):
+    """Yield a client of a server that checks its log often."""
+    server = serving(*options, "--drift-s", 0.1, cwd=cwd)
+    with server as running, PresageClient(running.target) as client:
+        yield client
+
+
+def metric_value(port, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        found = re.search(
+            rf"^presage_{name}(?:{{.*}})? (\S+)$", answer.read().decode(), re.MULTILINE
+        )
+    return None if found is None else float(found[1])
+
+
+def test_drift_judges_the_release_and_tells_that_offsets_repair_it(release, job, cpu, tmp_path):
+    log = tmp_path / "log.db"
+    served = Served(Metrics())
+    served.offer(release)
+    with reporting_to(release, log) as client:
+        reported(client, job, cpu, 10, 1.0, prefix="then")
+        reported(client, job, cpu, 40, 1.5, prefix="now")
+
+    message = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
+
+    (row,) = [r for r in message["rows"] if (r["quantity"], r["slice_name"]) == ("step_time_s", "")]
+    assert row["drift"] == "changed"
+    assert row["ratio"] == pytest.approx(1.5, abs=0.05)
+    assert row["offset_mape"] < row["mape"] / 2
+    assert "with offsets" in drift(log, "--release", release.folder, expect=3)
+
+
+def test_a_new_release_starts_without_offsets(release, release_with, job, cpu, tmp_path):
+    path, served = tmp_path / "log.db", Served(Metrics())
+    served.offer(release)
+    watch = DriftWatch(path, served, Metrics(), DriftPolicy(10_000), every_s=1)
+    with reporting_to(release, path) as client:
+        reported(client, job, cpu, 3, 1.3, prefix="one")
+    watch.check()
+    assert forecast(served.predictor, job, cpu).correction is not None
+    assert forecast(served.released, job, cpu).correction is None
+
+    served.offer(release_with(data_digest="1" * 16))
+    watch.check()
+
+    assert served.predictor.release_id != release.release_id
+    assert forecast(served.predictor, job, cpu).correction is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from pathlib import Path
 import pytest
 
 from presage.errors import OutcomeLogError
-from presage.serving.outcomes.outcome_log import Appended, OutcomeLog, read_outcomes
+from presage.serving.outcomes.outcome_log import (
+    Appended,
+    OutcomeLog,
+    read_outcomes,
+    withdraw,
+    withdrawn_keys,
+)
 
 # What every child process begins with: the log at its first argument.
 CHILD = """
@@ -424,3 +430,36 @@ def test_an_existing_log_keeps_its_mode(path):
         append(opened, ("a", b"1"))
     assert path.stat().st_mode & 0o777 == 0o640
     assert keys(path) == ["a"]
+
+
+# Withdrawals ------------------------------------------------------------------------------------
+
+
+def test_outcomes_are_withdrawn_once_by_key_or_by_reporter(log, path):
+    append(log, ("a", b"1"), ("b", b"2"))
+    append(log, ("c", b"3"), by="bob")
+
+    assert withdraw(path, keys=["a", "unknown"]) == 1
+    assert withdraw(path, keys=["a"], reported_by=["bob"]) == 1
+
+    (first, key), (second, other) = withdrawn_keys(path)
+    assert (key, other) == ("a", "c")
+    assert withdrawn_keys(path, after=first) == [(second, "c")]
+    assert keys(path) == ["a", "b", "c"]  # they stay in the log
+
+
+def test_a_log_of_an_older_version_has_no_withdrawals(log, path):
+    append(log, ("a", b"1"))
+    log.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE withdrawals")
+
+    assert withdrawn_keys(path) == []
+    assert withdraw(path, keys=["a"]) == 1
+    assert [key for _, key in withdrawn_keys(path)] == ["a"]
+
+
+def test_withdrawing_from_a_missing_log_creates_none(tmp_path):
+    with pytest.raises(OutcomeLogError, match=r"none\.db cannot be read"):
+        withdraw(tmp_path / "none.db", keys=["a"])
+    assert not list(tmp_path.iterdir())

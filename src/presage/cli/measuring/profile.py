@@ -71,6 +71,14 @@ class CampaignOptions:
         typer.Option(show_default="0.5", help="Fraction of the budget to spend on solo jobs."),
     ] = None
     seed: Annotated[int | None, typer.Option(show_default="0", help="Random seed.")] = None
+    anchor: Annotated[
+        bool,
+        typer.Option(
+            "--anchor",
+            help="Measure a few fixed jobs, about two minutes a precision, that tell a server how "
+            "a new device differs from its forecasts.",
+        ),
+    ] = False
 
     def stage_arguments(self) -> list[str]:
         """Return the arguments of the DVC stage; values that are not given are left to it."""
@@ -88,13 +96,17 @@ class CampaignOptions:
             "solo-share": self.solo_share,
             "seed": self.seed,
         }
-        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+        given = [f"--{name}={value}" for name, value in values.items() if value is not None]
+        return [*given, "--anchor"] if self.anchor else given
 
 
 @command(
     examples="""
     # Measure for nine minutes on this machine
     presage profile --budget 9m --out data/profiles/mine
+
+    # Measure a new device for two minutes, to report it to a server
+    presage profile --anchor --out data/profiles/anchor
 
     # Measure your own models, on every device of a Ray cluster
     presage profile --campaign my-jobs.yaml --ray auto --out data/profiles/mine

@@ -32,6 +32,9 @@ def print_rows(checked: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool)
         say(line)
     drifted = [row for row in rows if row.drift]
     if drifted:
+        repaired = sum(row.is_repaired for row in drifted)
+        if repaired:
+            say(f"forecasts with offsets keep their coverage in {repaired} of {len(drifted)}")
         say(f"drift: {len(drifted)} of {len(rows)}; `dvc repro` trains on the reported outcomes")
 
 
@@ -39,7 +42,7 @@ def _table(rows: Sequence[Row], release_id: str, *, show_all: bool) -> Table:
     title = f"outcomes and forecasts of release {release_id}"
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for name in ("jobs", "runs", "MAPE %", "in 80 %", "ratio", "change"):
+    for name in ("jobs", "runs", "MAPE %", "in 80 %", "ratio", "change", "with offsets"):
         table.add_column(name, justify="right")
     table.add_column("drift")
     known = (*job_quantities().values(), INTERFERENCE)
@@ -56,7 +59,8 @@ def _table(rows: Sequence[Row], release_id: str, *, show_all: bool) -> Table:
             Name(f" {row.slice_name or 'all'}"), f"{row.jobs:,}", f"{row.runs:,}",
             _with_expected(row.mape, row.promised_mape),
             _with_expected(row.coverage, row.promised_coverage),
-            _times(row.ratio), _times(row.change), row.drift, style="red" if row.drift else None,
+            _times(row.ratio), _times(row.change), _offset_errors(row), row.drift,
+            style="red" if row.drift else None,
         )  # fmt: skip
     return table
 
@@ -94,6 +98,13 @@ def _document(checked: ReleaseOutcomes, rows: Sequence[Row]) -> dict[str, Any]:
         "never_reported_alone": checked.missing,
         "rows": [asdict(row) for row in rows],
     }
+
+
+def _offset_errors(row: Row) -> str:
+    """Return MAPE and coverage of forecasts with the offsets of earlier outcomes."""
+    if row.offset_mape is None or row.offset_coverage is None:
+        return "-"
+    return f"{row.offset_mape:.3g}, {row.offset_coverage:.0f}"
 
 
 def _with_expected(found: float | None, expected: float | None) -> str:

@@ -8,9 +8,17 @@ from typing import Any
 
 from presage.cli.output.json_output import print_json
 from presage.features.device.device import Device
-from presage.features.forecast import UNKNOWN, Forecast
+from presage.features.forecast import (
+    COLOCATED_JOBS,
+    DEVICE,
+    JOB,
+    JOB_ON_DEVICE,
+    PRECISION,
+    UNKNOWN,
+    Forecast,
+)
 from presage.features.job.job_description import JobFeatures
-from presage.features.quantities.quantity_registry import job_quantities
+from presage.features.quantities.quantity_registry import COMPUTE_UTILIZATION, job_quantities
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 from presage.system.text.terminal import Name, Table, print_table, say
 from presage.system.text.units import quantity
@@ -48,6 +56,9 @@ def print_forecasts(
             table.add_row(name, _label(field), *_forecast_cells(forecast))
     print_table(table)
     _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
+    for job, answer in zip(jobs, answers, strict=True):
+        for field, forecast in answer.by_field().items():
+            _say_correction(f"{_label(field)} of {_title(job)}", forecast)
 
 
 def print_colocation(
@@ -72,8 +83,29 @@ def print_colocation(
         table.add_row(Name(_title(job)), *_forecast_cells(slowdown))
     print_table(table)
     _say_what_is_unknown({"slowdown": first})
+    for job, slowdown in zip(jobs, answer.slowdowns, strict=True):
+        _say_correction(f"slowdown of {_title(job)}", slowdown)
     verdict = "yes" if answer.fits else "no"
     say(f"fits in memory: {verdict} (probability {answer.fit_probability:.2f})")
+
+
+_RUNS_OF = {
+    JOB_ON_DEVICE: "of this job on this device",
+    DEVICE: "on this device",
+    PRECISION: "on this device at this precision",
+    JOB: "of this job on other devices",
+    COLOCATED_JOBS: "of the co-located jobs",
+}
+
+
+def _say_correction(what: str, forecast: Forecast) -> None:
+    """Print what reported outcomes changed, if they changed anything."""
+    found = forecast.correction
+    if found is None:
+        return
+    runs = f"{found.runs} {'run' if found.runs == 1 else 'runs'} {_RUNS_OF.get(found.source, '')}"
+    odds = "odds " if forecast.unit == COMPUTE_UTILIZATION.unit else ""
+    say(f"{what}: {odds}corrected by {found.factor - 1:+.0%} after {runs.strip()}")
 
 
 def _title(job: JobFeatures) -> str:
@@ -120,4 +152,6 @@ def json_forecast(forecast: Forecast) -> dict[str, Any]:
     """Return a forecast without the facts that the document has once."""
     content = asdict(forecast) | {"domain_check": forecast.domain_check}
     del content["release_id"], content["coverage"]
+    if forecast.correction is None:
+        del content["correction"]
     return content

@@ -33,7 +33,7 @@ def check_drift(
     from presage.models.drift.drift_test import DriftPolicy
     from presage.pipelines.stages.ingest import find_logs
     from presage.serving.outcomes.drift_watch import ReleaseOutcomes
-    from presage.serving.outcomes.outcome_log import last_position
+    from presage.serving.outcomes.outcome_log import last_position, withdrawn_keys
     from presage.serving.predictor.predictor import Predictor
     from presage.system.files.data_folder import data_folder
     from presage.system.text.progress import counted_progress
@@ -41,6 +41,9 @@ def check_drift(
     found = find_logs(list(logs or [data_folder() / "outcomes"]))
     with _loaded(release, registry) as loaded:
         checked = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
+        for log in found:
+            for _, key in withdrawn_keys(log):
+                checked.withdraw(key)
         rows = sum(map(last_position, found))
         with counted_progress(f"checking {rows:,} outcomes", rows) as step:
             each = _counted(_without_duplicates(found), step)

@@ -9,21 +9,27 @@ import typer
 
 from presage.cli.command import add_command, command, group
 from presage.cli.options.common import Json
+from presage.cli.options.server import ServerOptions
 from presage.cli.serving.options import Logs
 
-_EXAMPLES = """
+MAX_OUTCOMES = 256  # per call
+
+app = group(
+    "Report outcomes of jobs, convert them into training data, or withdraw them.",
+    examples="""
+    presage outcomes ingest
+    presage outcomes report data/profiles/anchor --server 127.0.0.1:50051
+    presage outcomes withdraw --reported-by faulty-node
+    """,
+)
+
+
+@command(
+    examples="""
     presage outcomes ingest
     presage outcomes ingest /var/lib/presage/outcomes --to data/outcomes/tables
     """
-app = group("Convert reported outcomes of jobs into training data.", examples=_EXAMPLES)
-
-
-@app.callback()
-def _outcomes() -> None:
-    """Make a group of the only command."""
-
-
-@command(examples=_EXAMPLES)
+)
 def ingest(
     logs: Logs = None,
     to: Annotated[
@@ -65,4 +71,79 @@ def ingest(
     print_ingested(done, to, as_json=as_json)
 
 
+@command(
+    examples="""
+    presage outcomes withdraw --key cluster-a/job-17/1
+    presage outcomes withdraw /var/lib/presage/outcomes --reported-by faulty-node
+    """
+)
+def withdraw(
+    logs: Logs = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Idempotency key of an outcome. Repeat for several."),
+    ] = None,
+    reported_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Caller whose outcomes to withdraw, as in the log."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Withdraw reported outcomes that are wrong.
+
+    They stay in the log, but train no release. A running server removes them from the offsets of
+    its forecasts at its next check of the log.
+    """
+    from presage.cli.output.json_output import print_json
+    from presage.errors import ConfigError
+    from presage.pipelines.stages.ingest import find_logs
+    from presage.serving.outcomes.outcome_log import withdraw as withdraw_from
+    from presage.system.files.data_folder import data_folder
+    from presage.system.text.terminal import say
+
+    if not (key or reported_by):
+        raise ConfigError("no outcome is selected; give --key or --reported-by")
+    found = find_logs(logs or [data_folder() / "outcomes"])
+    count = sum(withdraw_from(log, keys=key or (), reported_by=reported_by or ()) for log in found)
+    if as_json:
+        print_json({"withdrawn": count})
+    else:
+        say(f"withdrew {count:,} outcomes from {len(found)} logs")
+
+
+@command(examples="presage outcomes report data/profiles/anchor --server 127.0.0.1:50051")
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Tables that `presage profile` measured.")
+    ],
+    server: ServerOptions,
+    as_json: Json = False,
+) -> None:
+    """Report the runs of a campaign to a server as outcomes of its release.
+
+    The server corrects its forecasts by them. Repeating the command changes nothing.
+    """
+    from presage.cli.output.json_output import print_json
+    from presage.cli.serving.campaign_outcomes import campaign_outcomes
+    from presage.features.tables.campaign import read_campaign
+    from presage.system.text.terminal import say
+
+    campaign = read_campaign(folder)
+    with server.connected() as client:
+        info = client.release()
+        outcomes = campaign_outcomes(campaign, info.release_id, info.devices)
+        batches = [outcomes[i : i + MAX_OUTCOMES] for i in range(0, len(outcomes), MAX_OUTCOMES)]
+        done = [client.report(batch) for batch in batches]
+    accepted, known = sum(one.accepted for one in done), sum(one.duplicates for one in done)
+    refused = [error for one in done for error in one.refused.values()]
+    if as_json:
+        print_json({"accepted": accepted, "duplicates": known, "refused": len(refused)})
+        return
+    say(f"reported {accepted:,} outcomes of release {info.release_id}; {known:,} were known")
+    for error in refused:
+        say(f"refused: {error}")
+
+
 add_command(app, ingest)
+add_command(app, report)
+add_command(app, withdraw)

@@ -53,7 +53,7 @@ class Allocation(LiveCluster):
         agent += ["--allow-root-jobs"] if os.geteuid() == 0 else []
         words = ["sbatch", "--parsable", f"--output={folder}/slurm.log", "--nodes=2", *options]
         self.job_id = int(site.run(*words, str(SCRIPT), *agent, env=variables))
-        until(lambda: (self.home / "environment").exists(), what=self.said)
+        until((self.home / "environment").exists, what=self.said)
         token = (self.home / "user.token").read_text().strip()
         self.credentials = Credentials(token, ca=self.home / "cert.pem")
         self.client = ClusterClient(self.target, credentials=self.credentials, timeout_s=20.0)

@@ -1,0 +1,1 @@
+"""Offsets between forecasts and measurements, learned from reported outcomes between releases."""

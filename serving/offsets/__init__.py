@@ -1,0 +1,1 @@
+"""Offsets of forecasts, learned from reported outcomes between releases."""

@@ -1,0 +1,80 @@
+"""Outcomes of a measured campaign, as a scheduler would report them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from presage.features.tables.campaign import COLOCATION
+from presage.serving.outcomes.outcome import Outcome
+
+if TYPE_CHECKING:
+    from presage.features.device.device import Device
+    from presage.features.tables.campaign import Campaign
+
+
+def campaign_outcomes(
+    campaign: Campaign, release_id: str, known: Mapping[str, Device]
+) -> list[Outcome]:
+    """Return the successful runs, solo ones first, because slowdowns refer to them.
+
+    Parameters
+    ----------
+    release_id : str
+        Release whose forecasts the runs are compared with.
+    known : mapping of str to Device
+        Devices of the server by kind, whose data sheets its clients use; other kinds are reported
+        with the measured one.
+    """
+    out = []
+    for row in campaign.executions.to_dict("records"):
+        if row["failure"]:
+            continue
+        place = campaign.placement(row)
+        run = row["job_id"], row["share"], row["sharing_mode"]
+        memory = row["memory_peak_bytes"]
+        out.append(
+            Outcome(
+                _key(row, release_id, *run),
+                place.job,
+                known.get(place.device.kind, place.device),
+                place.share,
+                release_id,
+                compute_utilization=_number(row["compute_utilization"]),
+                memory_peak_bytes=None if _number(memory) is None else int(memory),
+                step_time_median_s=_number(row["step_time_median_s"]),
+            )
+        )
+    for _, members in campaign.colocations.groupby(COLOCATION, sort=False):
+        if members["failure"].any() or members["slowdown"].isna().any():
+            continue
+        rows = members.to_dict("records")
+        places = [campaign.placement(row) for row in rows]
+        for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+            out.append(
+                Outcome(
+                    _key(row, release_id, row["colocation_id"], row["member"]),
+                    place.job,
+                    known.get(place.device.kind, place.device),
+                    place.share,
+                    release_id,
+                    step_time_median_s=float(row["step_time_median_s"]),
+                    colocated_jobs=tuple(
+                        (other.job, other.share) for j, other in enumerate(places) if j != i
+                    ),
+                )
+            )
+    return out
+
+
+def _key(row: Mapping[Any, Any], release_id: str, *run: object) -> str:
+    """Return the idempotency key of a run: another one for each release."""
+    text = json.dumps([release_id, row["campaign"], row["machine"], *run])
+    return f"profile/{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _number(value: float | None) -> float | None:
+    """Return a measured value; None if it is missing."""
+    return None if value is None or value != value else float(value)  # noqa: PLR0124 - NaN
