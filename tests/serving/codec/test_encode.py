@@ -171,7 +171,7 @@ def test_corrections_of_some_quantities_are_in_their_forecasts(levels):
     values = np.arange(3.0 * (3 + levels)).reshape(3, -1)
     inside = np.array([True, False, True])
     numbers = [
-        Quantiles(1000 * i + values, inside, corrected(3) if i in (1, 3) else None)
+        Quantiles(1000 * i + values, inside, corrections=corrected(3) if i in (1, 3) else None)
         for i in range(4)
     ]
     selected = SelectedQuantiles(

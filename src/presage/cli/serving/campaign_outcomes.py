@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from presage.features.tables.campaign import COLOCATION
@@ -28,45 +28,53 @@ def campaign_outcomes(
         Devices of the server by kind, whose data sheets its clients use; other kinds are reported
         with the measured one.
     """
-    out = []
-    for row in campaign.executions.to_dict("records"):
-        if row["failure"]:
-            continue
-        place = campaign.placement(row)
-        run = row["job_id"], row["share"], row["sharing_mode"]
-        memory = row["memory_peak_bytes"]
-        out.append(
-            Outcome(
-                _key(row, release_id, *run),
-                place.job,
-                known.get(place.device.kind, place.device),
-                place.share,
-                release_id,
-                compute_utilization=_number(row["compute_utilization"]),
-                memory_peak_bytes=None if _number(memory) is None else int(memory),
-                step_time_median_s=_number(row["step_time_median_s"]),
-            )
+    rows = campaign.executions.to_dict("records")
+    solo = [_solo(campaign, row, release_id, known) for row in rows if not row["failure"]]
+    shared = [
+        outcome
+        for _, members in campaign.colocations.groupby(COLOCATION, sort=False)
+        if not (members["failure"].any() or members["slowdown"].isna().any())
+        for outcome in _shared(campaign, members.to_dict("records"), release_id, known)
+    ]
+    return solo + shared
+
+
+def _solo(
+    campaign: Campaign, row: Mapping[Any, Any], release_id: str, known: Mapping[str, Device]
+) -> Outcome:
+    place, memory = campaign.placement(row), _number(row["memory_peak_bytes"])
+    return Outcome(
+        _key(row, release_id, row["job_id"], row["share"], row["sharing_mode"]),
+        place.job,
+        known.get(place.device.kind, place.device),
+        place.share,
+        release_id,
+        compute_utilization=_number(row["compute_utilization"]),
+        memory_peak_bytes=None if memory is None else int(memory),
+        step_time_median_s=_number(row["step_time_median_s"]),
+    )
+
+
+def _shared(
+    campaign: Campaign,
+    rows: Sequence[Mapping[Any, Any]],
+    release_id: str,
+    known: Mapping[str, Device],
+) -> Iterator[Outcome]:
+    """Yield the outcome of each member of a co-location."""
+    places = [campaign.placement(row) for row in rows]
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        yield Outcome(
+            _key(row, release_id, row["colocation_id"], row["member"]),
+            place.job,
+            known.get(place.device.kind, place.device),
+            place.share,
+            release_id,
+            step_time_median_s=float(row["step_time_median_s"]),
+            colocated_jobs=tuple(
+                (other.job, other.share) for j, other in enumerate(places) if j != i
+            ),
         )
-    for _, members in campaign.colocations.groupby(COLOCATION, sort=False):
-        if members["failure"].any() or members["slowdown"].isna().any():
-            continue
-        rows = members.to_dict("records")
-        places = [campaign.placement(row) for row in rows]
-        for i, (row, place) in enumerate(zip(rows, places, strict=True)):
-            out.append(
-                Outcome(
-                    _key(row, release_id, row["colocation_id"], row["member"]),
-                    place.job,
-                    known.get(place.device.kind, place.device),
-                    place.share,
-                    release_id,
-                    step_time_median_s=float(row["step_time_median_s"]),
-                    colocated_jobs=tuple(
-                        (other.job, other.share) for j, other in enumerate(places) if j != i
-                    ),
-                )
-            )
-    return out
 
 
 def _key(row: Mapping[Any, Any], release_id: str, *run: object) -> str:

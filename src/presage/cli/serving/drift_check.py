@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -41,9 +41,8 @@ def check_drift(
     found = find_logs(list(logs or [data_folder() / "outcomes"]))
     with _loaded(release, registry) as loaded:
         checked = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
-        for log in found:
-            for _, key in withdrawn_keys(log):
-                checked.withdraw(key)
+        for _, key in chain.from_iterable(map(withdrawn_keys, found)):
+            checked.withdraw(key)
         rows = sum(map(last_position, found))
         with counted_progress(f"checking {rows:,} outcomes", rows) as step:
             each = _counted(_without_duplicates(found), step)
