@@ -128,10 +128,9 @@ def report(
     from presage.features.tables.campaign import read_campaign
     from presage.system.text.terminal import say
 
-    campaign = read_campaign(folder)
     with server.connected() as client:
         info = client.release()
-        outcomes = campaign_outcomes(campaign, info.release_id, info.devices)
+        outcomes = campaign_outcomes(read_campaign(folder), info.release_id, info.devices)
         batches = [outcomes[i : i + MAX_OUTCOMES] for i in range(0, len(outcomes), MAX_OUTCOMES)]
         done = [client.report(batch) for batch in batches]
     accepted, known = sum(one.accepted for one in done), sum(one.duplicates for one in done)
