@@ -51,7 +51,7 @@ def test_effects_equal_those_of_the_dense_solution():
         [[("device", d) == effect or ("job", j) == effect for effect in effects] for d, j in names],
         dtype=float,
     )
-    prior = np.diag([SPREAD.effects[level] ** 2 for level, _ in effects])
+    prior = np.diag(np.array([SPREAD.effects[str(effect[0])] ** 2 for effect in effects]))
     covariance = z @ prior @ z.T + SPREAD.of_cell(1) * np.eye(len(names))
     expected = prior @ z.T @ np.linalg.solve(covariance, errors)
     assert list(found.effects.values()) == pytest.approx(expected.tolist(), abs=1e-6)
@@ -101,7 +101,7 @@ def test_a_level_without_a_variance_has_no_effect():
 
 
 def test_weights_scale_an_effect():
-    cells = {
+    cells: dict[Hashable, Cell] = {
         i: Cell(((("device", "gpu"), float(i)),), 1, round(0.1 * i * 2**32)) for i in (1, 2, 3)
     }
 

@@ -16,6 +16,7 @@ from presage.features.quantities.quantity_registry import job_quantities
 from presage.models.offsets.offsets import NO_OFFSET, Offset
 from presage.serving.codec import encode, wire_values
 from presage.serving.predictor.corrections import Corrections
+from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     Quantiles,
@@ -187,9 +188,11 @@ def test_corrections_of_some_quantities_are_in_their_forecasts(levels):
         expected = [(np.exp(0.1 * row), row) for row in range(3)]
         np.testing.assert_allclose(found, expected if i in (1, 3) else [(0, 0)] * 3)
         assert forecasts[0].median == 1000 * i
-    read_back = wire_values.read_job_forecasts(written_back(read))
-    assert read_back[1].memory_bytes.correction == Correction(np.exp(0.1), 1, DEVICE)
-    assert read_back[0].memory_bytes.correction is None
+    first, second, *_ = wire_values.read_job_forecasts(written_back(read))
+    assert isinstance(first, JobForecast)
+    assert isinstance(second, JobForecast)
+    assert second.memory_bytes.correction == Correction(np.exp(0.1), 1, DEVICE)
+    assert first.memory_bytes.correction is None
 
 
 def written_back(read: pb.PredictResponse) -> pb.PredictResponse:
