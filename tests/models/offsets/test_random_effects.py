@@ -1,5 +1,7 @@
 """Random effects: the textbook posterior, shrinkage, and limits of influence."""
 
+from collections.abc import Hashable
+
 import numpy as np
 import pytest
 from hypothesis import given
