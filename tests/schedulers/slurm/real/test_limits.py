@@ -70,7 +70,7 @@ def test_no_job_ends_at_its_forecast(site):
 
     assert [job["JobState"] for job in jobs] == ["COMPLETED"] * 3
     assert [site.note(job_id).own_minutes for job_id in job_ids] == [60] * 3
-    assert jobs[0]["TimeLimit"] == "00:04:00"
+    assert jobs[0]["TimeLimit"] in ("00:04:00", "00:09:00")  # the second if it was extended once
     assert minutes_of(site, job_ids[2]) > 13
 
 
