@@ -8,7 +8,7 @@ order of outcomes has no effect.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 # A level and names, for example ("device", "h200"); the level determines the prior variance.
@@ -77,9 +77,6 @@ class EvidenceSums:
 
     def __len__(self) -> int:
         return len(self._cells)
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self._cells.values())
 
     @property
     def cells(self) -> Mapping[Hashable, Cell]:
