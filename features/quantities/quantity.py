@@ -118,11 +118,16 @@ class Quantity:
         return np.log(values) - self._log_prior(features)
 
     def to_measured(self, learnt: Vector, features: FloatMatrix) -> Vector:
-        """Transform network outputs of shape (rows, levels) into the quantity's unit."""
-        if not self.is_scale:
-            return 1 / (1 + np.exp(-learnt))
-        measured: Vector = np.exp(learnt + self._log_prior(features)[:, None])
-        return measured
+        """Transform network outputs of shape (rows, levels) into the quantity's unit.
+
+        Outputs beyond the range of an exponential become 0, 1 or infinity, as a network of few rows
+        may have them.
+        """
+        with np.errstate(over="ignore"):
+            if not self.is_scale:
+                return 1 / (1 + np.exp(-learnt))
+            measured: Vector = np.exp(learnt + self._log_prior(features)[:, None])
+            return measured
 
     def _log_prior(self, features: FloatMatrix) -> Vector:
         if self.prior is None:

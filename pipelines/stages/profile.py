@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from presage.pipelines.stages.stage import PARAMS, read_section, run_stage
 from presage.system.text.printable import printable
+from presage.system.text.units import counted
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.campaign.campaign_progress import Progress, Report
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BUDGET_S = 150.0  # default; params.yaml, a campaign file or a flag overrides it
 ANCHOR_BUDGET_S = 300.0  # at most; the anchors of a precision take about two minutes
+FEW_JOBS = 10  # measured in one run: too few to learn from
 
 
 def run_profile(
@@ -81,6 +83,12 @@ def main(argv: list[str] | None = None) -> None:
         f"measured {end.solo} jobs solo and {end.colocated} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
     )
+    chosen = settings | options
+    if end.solo < FEW_JOBS and not (chosen.get("jobs") or chosen.get("anchor")):
+        sys.stderr.write(
+            f"warning: the budget was enough for {counted(end.solo, 'job')}, and forecasts learned "
+            "from so few are poor; repeat with a larger --budget to measure more into this folder\n"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -71,7 +71,12 @@ def test_a_callable_gets_the_batch_size_if_it_accepts_one(write, function):
 
 
 def test_a_function_without_a_parameter_determines_the_batch_size(write):
-    assert read_job(write(WHOLE, "alone"), batch_size=7).job.batch_size == 5
+    assert read_job(write(WHOLE, "alone")).job.batch_size == 5
+
+
+def test_a_batch_size_is_rejected_by_a_function_without_a_parameter(write):
+    with pytest.raises(GraphError, match="alone: has no parameter batch_size, so --batch-size"):
+        read_job(write(WHOLE, "alone"), batch_size=7)
 
 
 def test_a_model_can_create_tensors_at_run_time(write):

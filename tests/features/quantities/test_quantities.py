@@ -82,6 +82,15 @@ def test_the_inverse_transform_recovers_the_measured_value(quantity):
     np.testing.assert_allclose(quantity.to_measured(learnt[:, None], features)[:, 0], values)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("quantity", "largest"), [(COMPUTE_UTILIZATION, 1), (NEW, np.inf)])
+def test_outputs_beyond_the_range_of_an_exponential_are_the_bounds(quantity, largest):
+    features = np.ones((2, len(columns("full"))))
+    learnt = np.array([[-1e4], [1e4]])
+
+    assert quantity.to_measured(learnt, features)[:, 0].tolist() == [0, largest]
+
+
 def test_the_maximum_of_a_quantity_on_a_device():
     device = catalogue()["h200"]
 

@@ -33,7 +33,8 @@ def read_job(
     Raises
     ------
     GraphError
-        The model cannot be read or traced, or the function fails.
+        The model cannot be read or traced, the function fails, or has no parameter for a batch
+        size that was given.
     InvalidJobError
         The JSON file does not describe a job, an option contradicts it, or a dimension is not
         NAME=N.
@@ -51,7 +52,7 @@ def read_job(
     if ":" in source and not path.exists():
         from presage.cli.options.user_function import trace_function
 
-        return trace_function(source, **settings)
+        return trace_function(source, **settings, batch_is_given=batch_size is not None)
     is_tensorflow = path.is_dir() or path.suffix in TENSORFLOW_SUFFIXES
     read = job_features.from_tensorflow if is_tensorflow else job_features.from_onnx
     return read(path, dims=dict(_dimension(text) for text in dims or ()), **settings)

@@ -9,28 +9,45 @@ from contextlib import contextmanager
 from presage.errors import GraphError
 from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
-from presage.system.processes.user_object import call_user_function, importable_from_here
+from presage.system.processes.user_object import (
+    call_user_function,
+    find_user_object,
+    importable_from_here,
+    takes_batch_size,
+)
 from presage.system.text.user_code import place_of
 
 
 def trace_function(
-    source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str
+    source: str,
+    *,
+    batch_size: int,
+    iterations: int,
+    optimizer: str,
+    precision: str,
+    batch_is_given: bool = False,
 ) -> JobFeatures:
     """Return the features of the model that ``module:function`` returns on the meta device.
 
     The function, or class, takes the batch size if it has a parameter, and returns
-    ``(module, inputs)``.
+    ``(module, inputs)``. With ``batch_is_given`` it has to have one.
 
     Raises
     ------
     GraphError
-        The function cannot be imported, called or traced. The message names the user's line.
+        The function cannot be imported, called or traced, or has no parameter for a batch size
+        that was given. The message names the user's line.
     """
     # Before the user's module, so that a missing torch is reported as such.
     torch = importlib.import_module("torch")
     name = source.partition(":")[2]
     # Also while tracing, for tensors that the model's forward creates.
     with _one_line(source), importable_from_here(), torch.device("meta"):
+        if batch_is_given and not takes_batch_size(find_user_object(source)):
+            raise GraphError(
+                "has no parameter batch_size, so --batch-size cannot change its batch; add the "
+                "parameter, or leave out the option"
+            )
         module, inputs = call_user_function(source, batch_size)
         return job_features.from_module(
             module,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from presage.cli.output.json_output import print_json
 from presage.system.text.terminal import Table, print_table, say
+from presage.system.text.units import counted
 
 if TYPE_CHECKING:
     from presage.pipelines.importers.import_run import Summary
@@ -33,7 +34,7 @@ def print_ingested(done: IngestResult, folder: Path, *, as_json: bool) -> None:
         print_json(asdict(done))
         return
     used = done.rows["outcomes"] - done.failed - done.unused
-    table = Table(title=f"{done.outcomes:,} outcomes in the logs")
+    table = Table(title=f"{counted(done.outcomes, 'outcome')} in the logs")
     _add_counts(table, {
         "used": {"measured": used, "failed": done.failed, "no new data": done.unused},
         "not used": {"duplicates": done.duplicates} | done.quarantined,

@@ -92,13 +92,26 @@ def find_user_object(source: str, what: str = "function") -> Any:
     return function
 
 
+def takes_batch_size(function: Any) -> bool:
+    """Return whether a function or class has a parameter that the batch size is passed to."""
+    return _batch_argument(function) is not None
+
+
 def _call(function: Any, batch_size: int) -> Any:
+    argument = _batch_argument(function)
+    if argument is None:
+        return function()
+    return function(batch_size=batch_size) if argument else function(batch_size)
+
+
+def _batch_argument(function: Any) -> str | None:
+    """Return "batch_size", "" for the first positional parameter, or None if there is none."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some builtins have none
-        return function()
+        return None
     kinds = {parameter.name: parameter.kind for parameter in parameters}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if kinds.get("batch_size") not in (None, inspect.Parameter.POSITIONAL_ONLY):
-        return function(batch_size=batch_size)
-    return function(batch_size) if any(k in positional for k in kinds.values()) else function()
+        return "batch_size"
+    return "" if any(kind in positional for kind in kinds.values()) else None
