@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from presage.features.forecast import JOB_ON_DEVICE
 from presage.features.quantities.quantity import LEAST_FRACTION, Quantity
 from presage.models.offsets.evidence import Effect, Terms
 from presage.models.offsets.random_effects import FittedEffects, Spread
-from presage.models.offsets.terms import SOURCE_OF
+from presage.models.offsets.terms import JOB, SOURCE_OF, solo_job
 from presage.system.arrays import Array
 
 
@@ -76,6 +77,12 @@ class QuantityOffsets:
 
     fitted: FittedEffects
     spread: Spread
+
+    @cached_property
+    def jobs(self) -> frozenset[Hashable]:
+        """Jobs with an effect or a cell of their own; of quantities of solo jobs."""
+        of_effects = {effect[1] for effect in self.fitted.effects if effect[0] == JOB}
+        return frozenset(of_effects | {solo_job(cell) for cell in self.fitted.cells})
 
     def find(self, terms: Terms, cell: Hashable) -> Offset:
         """Return the offset of a forecast."""

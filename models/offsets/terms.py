@@ -7,6 +7,7 @@ server finds it without hashing operators.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -65,17 +66,27 @@ def solo_terms(kind: str, precision: str, job: JobKey, bound: float) -> Terms:
 
     ``bound`` is its :func:`boundness`.
     """
+    return (*shared_terms(kind, precision, bound), ((JOB, job), 1.0))
+
+
+def shared_terms(kind: str, precision: str, bound: float) -> Terms:
+    """Return the terms that all jobs of a precision on a kind of device have."""
     return (
         ((DEVICE, kind), 1.0),
         ((PRECISION, kind, precision), 1.0),
         ((BOUND, kind, precision), bound),
-        ((JOB, job), 1.0),
     )
 
 
 def solo_cell(kind: str, job: JobKey, share: float) -> Hashable:
     """Return the cell of a job that runs solo on a share of a kind of device."""
     return kind, job, round(share, 3)
+
+
+def solo_job(cell: Hashable) -> JobKey:
+    """Return the job of a :func:`solo_cell`."""
+    _, job, _ = cast("tuple[str, JobKey, float]", cell)
+    return job
 
 
 def pair_terms(kind: str, victim: JobKey, others: Sequence[JobKey]) -> Terms:

@@ -168,12 +168,11 @@ def _varint(value: int) -> bytes:
 
 def _write_corrections(out: Octets, place: int, corrections: Corrections) -> None:
     """Write the corrections of all records; ``place`` is that of the factor."""
-    offsets = corrections.offsets
     factors = np.exp(corrections.errors).astype("<f8")[:, np.newaxis].view(np.uint8)
-    runs = np.array([one.runs for one in offsets], dtype="<u4")[:, np.newaxis].view(np.uint8)
+    runs = corrections.runs.astype("<u4")[:, np.newaxis].view(np.uint8)
     out[:, place : place + 8] = factors
     out[:, place + _RUNS : place + _RUNS + 4] = runs
-    out[:, place + _SOURCE] = [SOURCES[one.source] for one in offsets]
+    out[:, place + _SOURCE] = [SOURCES[source] for source in corrections.sources]
 
 
 @lru_cache

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from presage.features.forecast import Correction
+from presage.features.forecast import JOB, JOB_ON_DEVICE, Correction
 from presage.features.job.job_description import PRECISIONS
 from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.offsets import terms
-from presage.models.offsets.evidence import Effect, Terms
-from presage.models.offsets.offsets import Offset, QuantityOffsets
+from presage.models.offsets.offsets import QuantityOffsets
 from presage.serving.predictor.feature_rows import FeatureRows
 from presage.system.arrays import Array, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corrections:
-    """Offsets of the rows of one quantity.
+    """Offsets of the rows of one quantity, each of shape (rows,).
 
     Attributes
     ----------
-    offsets : sequence of Offset
-        One for each row.
-    job_left, device_left : ndarray of shape (rows,)
+    errors : ndarray
+        Expected errors, as :func:`presage.models.offsets.offsets.forecast_error`.
+    runs : ndarray of int
+        Outcomes that each was learned from; 0 without a correction.
+    sources : sequence of str
+        What these outcomes have in common with the forecast, of ``CORRECTION_SOURCES``, or "".
+    job_left, device_left : ndarray
         Deviations of a new job and of a new device that remain, as fractions.
     """
 
-    offsets: Sequence[Offset]
+    errors: Array
+    runs: Ints
+    sources: Sequence[str]
     job_left: Array
     device_left: Array
 
-    @property
-    def errors(self) -> Array:
-        """Expected errors, shape (rows,)."""
-        return np.array([offset.error for offset in self.offsets])
-
     def described(self) -> list[Correction | None]:
         """Return what each forecast says of its correction; None for a row without one."""
+        factors = np.exp(self.errors).tolist()
         return [
-            Correction(math.exp(offset.error), offset.runs, offset.source) if offset.runs else None
-            for offset in self.offsets
+            Correction(factor, runs, source) if runs else None
+            for factor, runs, source in zip(factors, self.runs.tolist(), self.sources, strict=True)
         ]
 
 
@@ -64,21 +64,24 @@ class Offsets:
 
     def solo(self, rows: FeatureRows) -> dict[str, Corrections]:
         """Return the corrections of solo jobs, of quantities with an offset for any row."""
-        shares = rows.features[:, terms.SHARE_COLUMN].tolist()
-        jobs = zip(
-            rows.device.tolist(), rows.precision.tolist(), terms.job_keys(rows.features),
-            terms.boundness(rows.features), shares, strict=True,
-        )  # fmt: skip
-        places = []
-        for device, precision, job, bound, share in jobs:
-            kind, name = rows.kinds[device], PRECISIONS[precision]
-            parts = terms.solo_terms(kind, name, job, bound)
-            places.append((parts, terms.solo_cell(kind, job, share)))
-        out = {}
-        for name, known in self.by_quantity.items():
-            if name != INTERFERENCE.name and (found := _solo(known, places)) is not None:
-                out[name] = found
-        return out
+        number = len(PRECISIONS)
+        at, place = np.unique(rows.device * number + rows.precision, return_inverse=True)
+        solo = _SoloRows(
+            [
+                (rows.kinds[i // len(PRECISIONS)], PRECISIONS[i % len(PRECISIONS)])
+                for i in at.tolist()
+            ],
+            place,
+            terms.job_keys(rows.features),
+            np.array(terms.boundness(rows.features)),
+            rows.features[:, terms.SHARE_COLUMN].tolist(),
+        )
+        found = {
+            name: _correct_solo(known, solo)
+            for name, known in self.by_quantity.items()
+            if name != INTERFERENCE.name
+        }
+        return {name: one for name, one in found.items() if one is not None}
 
     def slowdowns(self, members: FeatureRows, sizes: Ints) -> Corrections | None:
         """Return the corrections of the members of consecutive co-locations; None without any."""
@@ -99,25 +102,73 @@ class Offsets:
                 job_left.append(known.cell_deviation_left(cell))
                 device_left.append(known.deviation_left([parts[0][0]]))
             begin += size
-        return _corrections(offsets, job_left, device_left)
+        if not any(offset.runs for offset in offsets):
+            return None
+        return Corrections(
+            np.array([offset.error for offset in offsets]),
+            np.array([offset.runs for offset in offsets]),
+            [offset.source for offset in offsets],
+            np.array(job_left),
+            np.array(device_left),
+        )
 
 
-def _solo(known: QuantityOffsets, places: Sequence[tuple[Terms, Hashable]]) -> Corrections | None:
-    offsets, job_left, device_left = [], [], []
-    left_of: dict[Effect, float] = {}  # by the effect of a precision on a device
-    for parts, cell in places:
-        offsets.append(known.find(parts, cell))
-        job_left.append(known.cell_deviation_left(cell))
-        (device, _), (precision, _), *_ = parts
-        if precision not in left_of:
-            left_of[precision] = known.deviation_left((device, precision))
-        device_left.append(left_of[precision])
-    return _corrections(offsets, job_left, device_left)
+@dataclass(frozen=True, slots=True)
+class _SoloRows:
+    """Solo jobs on devices.
+
+    Attributes
+    ----------
+    places : sequence of (str, str)
+        Distinct kinds of devices with precisions.
+    place : ndarray of int, shape (rows,)
+        Position of each row's.
+    jobs, bounds, shares
+        Key, boundness and share of each row.
+    """
+
+    places: Sequence[tuple[str, str]]
+    place: Ints
+    jobs: Sequence[terms.JobKey]
+    bounds: Array
+    shares: Sequence[float]
 
 
-def _corrections(
-    offsets: Sequence[Offset], job_left: Sequence[float], device_left: Sequence[float]
-) -> Corrections | None:
-    if not any(offset.runs for offset in offsets):
+def _correct_solo(known: QuantityOffsets, rows: _SoloRows) -> Corrections | None:
+    """Return the corrections of solo jobs; None without any.
+
+    Equal to ``known.find`` of every row. Most rows share the effects of a few devices, so a row
+    costs two look-ups, and more only if outcomes of its job were reported.
+    """
+    fitted, shared, bound_effects, device_left = known.fitted, [], [], []
+    for kind, precision in rows.places:
+        device, of_precision, bound = (
+            effect for effect, _ in terms.shared_terms(kind, precision, 0.0)
+        )
+        shared.append(known.find(terms.shared_terms(kind, precision, 0.0), None))
+        bound_effects.append(fitted.effects.get(bound, 0.0))
+        device_left.append(known.deviation_left((device, of_precision)))
+    at = rows.place.tolist()
+    errors = [shared[place].error for place in at]
+    runs = [shared[place].runs for place in at]
+    sources = [shared[place].source for place in at]
+    job_left = [1.0] * len(at)
+    bound_errors = np.array(bound_effects)[rows.place] * rows.bounds
+    for i, job in enumerate(rows.jobs):
+        if job not in known.jobs:
+            continue
+        effect = (terms.JOB, job)
+        errors[i] += fitted.effects.get(effect, 0.0)
+        if (of_job := fitted.runs.get(effect, 0)) > runs[i]:
+            runs[i], sources[i] = of_job, JOB
+        cell = terms.solo_cell(rows.places[at[i]][0], job, rows.shares[i])
+        if cell in fitted.cells:
+            errors[i] += fitted.cells[cell]
+            runs[i], sources[i] = fitted.cell_runs[cell], JOB_ON_DEVICE
+            job_left[i] = known.cell_deviation_left(cell)
+    if not any(runs):
         return None
-    return Corrections(offsets, np.array(job_left), np.array(device_left))
+    left = np.array(device_left)[rows.place]
+    return Corrections(
+        np.array(errors) + bound_errors, np.array(runs), sources, np.array(job_left), left
+    )

@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as npst
 
 from presage.features.forecast import DEVICE, Correction
 from presage.features.quantities.quantity_registry import job_quantities
-from presage.models.offsets.offsets import NO_OFFSET, Offset
 from presage.serving.codec import encode, wire_values
 from presage.serving.predictor.corrections import Corrections
 from presage.serving.predictor.prediction_backend import JobForecast
@@ -163,8 +162,9 @@ def test_a_full_response_with_some_errors():
 
 def corrected(rows: int, source: str = DEVICE) -> Corrections:
     """Return corrections of all rows but the first."""
-    offsets = [NO_OFFSET, *(Offset(0.1 * row, row, source) for row in range(1, rows))]
-    return Corrections(offsets, np.ones(rows), np.ones(rows))
+    number = np.arange(rows)
+    sources = ["", *[source] * (rows - 1)]
+    return Corrections(0.1 * number, number, sources, np.ones(rows), np.ones(rows))
 
 
 @pytest.mark.parametrize("levels", [0, 1, MOST_LEVELS])
