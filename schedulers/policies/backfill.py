@@ -5,7 +5,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from random import Random
+from typing import Literal
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import Allocation
@@ -18,6 +21,7 @@ from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.priority_guard import PriorityGuard
+from presage.schedulers.policies.reservations import Reservations
 
 DEPTH = 100  # jobs behind the first that does not fit which are considered
 
@@ -29,13 +33,26 @@ class Backfill(Fifo):
     start now if it is predicted to end by then, or if it runs on other devices. If that time cannot
     be predicted, no job is backfilled.
 
+    Parameters
+    ----------
+    reserve : {"first", "all"}
+        Jobs whose predicted start is not delayed: the first that does not fit (EASY), or all up to
+        ``DEPTH`` jobs (conservative backfilling, as in Slurm).
+
     References
     ----------
-    Lifka: The ANL/IBM SP Scheduling System, JSSPP 1995 (EASY).
+    Lifka: The ANL/IBM SP Scheduling System, JSSPP 1995 (EASY). Mu'alem, Feitelson: Utilization,
+    predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+    backfilling, IEEE TPDS 12(6), 2001 (conservative).
     """
+
+    def __init__(self, *, reserve: Literal["first", "all"] = "first") -> None:
+        self._reserves_all = reserve == "all"
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start jobs from the head of the queue while they fit, then backfill."""
+        if self._reserves_all:
+            return _start_by_reservations(state, forecasts)
         actions: list[Start] = []
         idle, head = state.idle(), None
         for job in state.pending:
@@ -82,6 +99,32 @@ class Backfill(Fifo):
                 if found is not None:
                     return ends_s, frozenset(allocation.device for allocation in found)
         return math.inf, frozenset()
+
+
+def _start_by_reservations(state: State, forecasts: Forecasts) -> list[Start]:
+    """Return starts of jobs whose earliest possible start, after all earlier jobs, is now."""
+    actions: list[Start] = []
+    if not state.idle_count:
+        return actions
+    ends = [
+        (end_s(state.job(job_id), status.allocations, state, forecasts), status.allocations)
+        for job_id, status in state.running.items()
+    ]
+    reservations = Reservations(state.cluster, state.now_s, state.idle(), ends)
+    guard = PriorityGuard(state)
+    for job in islice(state.pending, DEPTH):
+        found = reservations.earliest(job, partial(_duration_s, job, state, forecasts))
+        if found is None:
+            break
+        begin_s, until_s, allocations = found
+        if begin_s > state.now_s:
+            guard.add(job)
+        elif guard.blocks(job, allocations):
+            continue
+        else:
+            actions.append(Start(job.job_id, allocations))
+        reservations.reserve(begin_s, until_s, allocations)
+    return actions
 
 
 class _Gaps:
@@ -163,6 +206,12 @@ def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: 
     owed_s = costs.cost_s + costs.restart_s if status.starts > runs else 0.0
     begins_s = status.since_s + owed_s if runs else state.now_s + owed_s
     return max(state.now_s, begins_s) + left_s
+
+
+def _duration_s(
+    job: Job, state: State, forecasts: Forecasts, allocations: tuple[Allocation, ...]
+) -> float:
+    return end_s(job, allocations, state, forecasts) - state.now_s
 
 
 def _devices(allocations: Iterable[Allocation]) -> list[int]:

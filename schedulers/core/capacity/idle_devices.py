@@ -24,6 +24,24 @@ class IdleDevices:
             self._nodes_with[node.devices] |= 1 << number
         self.count = cluster.devices
 
+    @classmethod
+    def of_bits(cls, cluster: Cluster, bits: int) -> IdleDevices:
+        """Return the set of the devices whose bits are set."""
+        idle = cls(cluster)
+        for number, (node, first) in enumerate(
+            zip(cluster.nodes, cluster.first_device, strict=True)
+        ):
+            full = (1 << node.devices) - 1
+            idle._change(number, full, bits >> first & full)
+        return idle
+
+    def bits(self) -> int:
+        """Return the idle devices as bits, by device number."""
+        bits = 0
+        for of_node, first in zip(self._of_node, self._cluster.first_device, strict=True):
+            bits |= of_node << first
+        return bits
+
     def copy(self) -> IdleDevices:
         """Return an independent copy."""
         other = IdleDevices.__new__(IdleDevices)

@@ -17,7 +17,7 @@ from presage.testing import BrokenPolicyError, check_policy
 SHARED = ("elastic:jobs_per_device=2", "elastic:jobs_per_device=3:most_slowdown=4")
 
 
-@pytest.mark.parametrize("name", [*POLICIES, *SHARED])
+@pytest.mark.parametrize("name", [*POLICIES, *SHARED, "backfill:reserve=all"])
 def test_our_own_policies_keep_the_contract(name):
     check_policy(name, examples=60)
 

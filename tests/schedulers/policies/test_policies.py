@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +16,12 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.policies import backfill
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.policy_registry import POLICIES, policy_of
+from presage.schedulers.policies.reservations import Reservations
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
@@ -329,3 +332,54 @@ def test_backfilling_delays_no_job_beyond_its_predicted_start(made, devices):
     starts = starts_of(simulated(devices, Promises(), plain, ground_truth))
     for job_id, at_s in promised.items():
         assert starts[job_id] <= at_s + 1e-6
+
+
+def test_reservations_for_all_delay_no_second_job_that_waits():
+    """A job that ends before the first blocked job starts may still delay the one behind that."""
+    jobs = [job("0", gpus=2), job("1", 1.0, gpus=3), job("2", 2.0, gpus=4), job("3", 3.0)]
+    lengths = {"0": 10.0, "1": 10.0, "2": 50.0, "3": 60.0}
+
+    first, every = (
+        starts_of(simulated(cluster(4), Backfill(reserve=reserve), jobs, lengths))
+        for reserve in ("first", "all")
+    )
+
+    # Beside job 1 a device is left until job 2 begins, which takes all devices at 20 s.
+    assert first == {"0": 0.0, "1": 10.0, "2": 63.0, "3": 3.0}
+    assert every == {"0": 0.0, "1": 10.0, "2": 20.0, "3": 70.0}
+
+
+@settings(deadline=None, max_examples=100)
+@given(made=traces(), devices=CLUSTERS)
+def test_reservations_for_all_are_kept(made, devices):
+    """With exact forecasts each job starts no later than the first reservation says."""
+    jobs, ground_truth = made
+    promised: dict[str, float] = {}
+
+    class Promises(Reservations):
+        def earliest(self, job, duration_s):
+            found = super().earliest(job, duration_s)
+            if found is not None:
+                promised.setdefault(job.job_id, found[0])
+            return found
+
+    plain = [replace(one, latency_sensitive=False, priority=0) for one in jobs]
+    with patch.object(backfill, "Reservations", Promises):
+        starts = starts_of(simulated(devices, Backfill(reserve="all"), plain, ground_truth))
+    for job_id, at_s in promised.items():
+        assert starts[job_id] <= at_s + 1e-6
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
+def test_idle_devices_equal_their_bits(sizes, data):
+    devices = cluster(*sizes)
+    taken = data.draw(st.sets(st.integers(0, devices.devices - 1)))
+    idle = IdleDevices(devices)
+    idle.take(sorted(taken))
+
+    again = IdleDevices.of_bits(devices, idle.bits())
+
+    assert (again.count, again.bits()) == (idle.count, idle.bits())
+    assert [again.best_fit_node(n) for n in range(1, max(sizes) + 1)] == [
+        idle.best_fit_node(n) for n in range(1, max(sizes) + 1)
+    ]
