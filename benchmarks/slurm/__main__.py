@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.slurm.replay import GPUS, LIMITS, NODES, replay
+from benchmarks.slurm.simulated import simulated_waits_s
 from benchmarks.slurm.workload import USERS, make_jobs
 
 
@@ -34,11 +35,13 @@ def main() -> None:
                 waits_s = np.array(
                     replay(jobs, user, limits, speed=args.speed, backfill=not args.no_backfill)
                 )
+                simulated_s = simulated_waits_s(jobs, user, limits, backfill=not args.no_backfill)
                 row = {
                     "seed": seed, "jobs": args.jobs, "load": args.load, "speed": args.speed,
                     "users": user, "limits": limits, "backfill": not args.no_backfill,
                     "mean_min": round(float(waits_s.mean()) / 60, 2),
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
+                    "simulated_mean_min": round(float(np.mean(simulated_s)) / 60, 2),
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
                 with args.out.open("a") as out:
