@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUDGET_S = 150.0  # default; params.yaml, a campaign file or a flag overrides it
 ANCHOR_BUDGET_S = 300.0  # at most; the anchors of a precision take about two minutes
+BUSY = 0.1  # share of the device; it changes step times noticeably
 FEW_JOBS = 10  # measured in one run: too few to learn from
 
 
@@ -83,6 +84,11 @@ def main(argv: list[str] | None = None) -> None:
         f"measured {end.solo} jobs solo and {end.colocated} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
     )
+    if end.foreign_load > BUSY:
+        sys.stderr.write(
+            f"warning: other programs used {end.foreign_load:.0%} of the device, so measured times "
+            "are those of a busy machine; measure into a new folder when it is quiet\n"
+        )
     chosen = settings | options
     if end.solo < FEW_JOBS and not (chosen.get("jobs") or chosen.get("anchor")):
         sys.stderr.write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,7 @@ class _Campaign:
         self._graphs: dict[str, OpGraph] = {}
         self._solo, self._colocated = Pace(FIRST_SOLO_S), Pace(FIRST_COLOCATED_S)
         self._failed = 0
+        self._foreign_loads: list[float] = []
 
     def run(self) -> Progress:
         self._check_device()
@@ -349,6 +351,8 @@ class _Campaign:
         self._tables.add("executions" if outcome.work.solo else "colocations", outcome.rows)
         pace.duration_s.append(outcome.duration_s)
         self._failed += outcome.failed
+        if outcome.foreign_load is not None:
+            self._foreign_loads.append(outcome.foreign_load)
         foreign = "unknown" if outcome.foreign_load is None else f"{outcome.foreign_load:.3f}"
         level = logging.WARNING if outcome.failed else logging.INFO
         summary = ", ".join(outcome.messages)
@@ -363,6 +367,7 @@ class _Campaign:
             failed=self._failed,
             elapsed_s=self._elapsed_s,
             left_s=0.0 if phase == "done" else self._left_s(),
+            foreign_load=statistics.median(self._foreign_loads or [0.0]),
         )
         self._report(progress)
         return progress

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a campaign, reported before every run and at the end."""
+    """Progress of a campaign, reported before every run and at the end.
+
+    ``foreign_load`` is the median share of the device that other processes used; 0 if unknown.
+    """
 
     phase: str  # "calibrate", "trace", "solo", "colocated", "done"
     current: str
@@ -18,6 +21,7 @@ class Progress:
     failed: int
     elapsed_s: float
     left_s: float
+    foreign_load: float = 0.0
 
 
 Report = Callable[[Progress], None]

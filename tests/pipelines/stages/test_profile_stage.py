@@ -11,6 +11,14 @@ from presage.pipelines.stages import profile
 WARNING = "warning: the budget was enough for"
 
 
+def said_of(end, tmp_path, monkeypatch, capsys, *flags):
+    """Return what the stage writes to stderr about a campaign that ended so."""
+    monkeypatch.setattr(profile, "_reporter", nullcontext)
+    monkeypatch.setattr(campaign, "run_campaign", lambda *_, **__: end)
+    profile.main([str(tmp_path / "out"), f"--params={tmp_path / 'absent.yaml'}", *flags])
+    return capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("solo", "flags", "is_warned"),
     [
@@ -23,12 +31,20 @@ WARNING = "warning: the budget was enough for"
 )
 def test_a_budget_for_few_jobs_is_warned_of(tmp_path, monkeypatch, capsys, solo, flags, is_warned):
     end = Progress("done", "", solo, colocated=0, failed=0, elapsed_s=150.0, left_s=0.0)
-    monkeypatch.setattr(profile, "_reporter", nullcontext)
-    monkeypatch.setattr(campaign, "run_campaign", lambda *_, **__: end)
 
-    profile.main([str(tmp_path / "out"), f"--params={tmp_path / 'absent.yaml'}", *flags])
+    said = said_of(end, tmp_path, monkeypatch, capsys, *flags)
 
-    said = capsys.readouterr().err
     assert f"measured {solo} jobs solo" in said
     assert (WARNING in said) is is_warned
     assert "1 jobs" not in said.partition(WARNING)[2]
+
+
+@pytest.mark.parametrize(("load", "is_warned"), [(0.05, False), (0.3, True)])
+def test_a_busy_machine_is_warned_of(tmp_path, monkeypatch, capsys, load, is_warned):
+    end = Progress(
+        "done", "", 50, colocated=0, failed=0, elapsed_s=150.0, left_s=0.0, foreign_load=load
+    )
+
+    said = said_of(end, tmp_path, monkeypatch, capsys)
+
+    assert ("other programs used 30% of the device" in said) is is_warned
