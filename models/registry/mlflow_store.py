@@ -1,9 +1,9 @@
 """Direct reads of MLflow's store: its SQLite tables, or the REST API of an ``mlflow server``.
 
 MLflow's client is not used here: importing it takes seconds and 175 MB of memory, which every
-server and every `dvc repro` would pay to learn one release id. This is the only module that depends
-on MLflow's table names and REST paths. Everything else uses the client
-(:mod:`presage.models.registry.mlflow_connection`).
+server and every `dvc repro` would pay to learn one release id. Only this module and
+:mod:`presage.models.registry.mlflow_reader` depend on MLflow's table names and REST paths. Whatever
+writes uses the client (:mod:`presage.models.registry.mlflow_connection`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fetch_artifact(uri: str, run_id: str, path: str, target: Path) -> None:
         shutil.copyfile(artifacts_folder(database, run_id) / path, target)
     else:
         query = f"get-artifact?path={quote(path)}&run_uuid={quote(run_id)}"
-        target.write_bytes(_get(uri, query))
+        target.write_bytes(get(uri, query))
 
 
 def _read_alias_from_database(database: Path, alias: str, model: str) -> AliasedVersion | None:
@@ -93,7 +93,7 @@ def _read_alias_from_database(database: Path, alias: str, model: str) -> Aliased
 def _read_alias_from_server(uri: str, alias: str, model: str) -> AliasedVersion | None:
     query = f"api/2.0/mlflow/registered-models/alias?name={model}&alias={alias}"
     try:
-        reply = json.loads(_get(uri, query))
+        reply = json.loads(get(uri, query))
     except urllib.error.HTTPError as error:
         if _is_missing(error):
             return None
@@ -114,7 +114,14 @@ def _is_missing(error: urllib.error.HTTPError) -> bool:
     return error.code in {400, 404} and code in _MISSING
 
 
-def _get(uri: str, path: str) -> bytes:
+def get(uri: str, path: str) -> bytes:
+    """Return the reply of an ``mlflow server`` at ``uri`` to a path with a query.
+
+    Raises
+    ------
+    OSError, HTTPException
+        The server cannot be reached or reports an error, or the reply is too large or too slow.
+    """
     request = urllib.request.Request(f"{uri.rstrip('/')}/{path}")  # noqa: S310
     for name, value in _credentials().items():
         request.add_unredirected_header(name, value)  # not sent to other servers

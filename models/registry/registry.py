@@ -18,6 +18,7 @@ from typing import Any
 
 from presage.errors import RegistryError
 from presage.models.registry.mlflow_connection import MlflowConnection
+from presage.models.registry.mlflow_reader import reading
 from presage.models.registry.mlflow_run import (
     Origin,
     describe_release,
@@ -126,8 +127,8 @@ class Registry:
 
     def versions(self) -> list[RegisteredRelease]:
         """Return all releases, oldest first."""
-        with self._connection.connect("list releases") as client:
-            return read_releases(client)
+        with reading(self._connection, "list releases") as reader:
+            return read_releases(reader)
 
     def resolve(self, ref: str | int) -> RegisteredRelease:
         """Return the release that an alias, a version number or a release id names.
@@ -168,8 +169,8 @@ class Registry:
 
     def journal(self) -> list[Entry]:
         """Return every change of the champion and every deletion, oldest first."""
-        with self._connection.connect("read the journal") as client:
-            return read_journal(client)
+        with reading(self._connection, "read the journal") as reader:
+            return read_journal(reader)
 
     def promote(
         self,

@@ -12,6 +12,8 @@ from typing import Any
 
 from presage.errors import ForeignReleaseError, RegistryError, ReleaseError, one_line
 from presage.models.registry.mlflow_connection import MlflowConnection, root_cause
+from presage.models.registry.mlflow_reader import reading
+from presage.models.registry.mlflow_store import fetch_artifact
 from presage.models.registry.registered_release import RegisteredRelease
 from presage.models.registry.release_kind import RegistrableRelease, ReleaseKind
 from presage.models.registry.uri import (
@@ -77,7 +79,8 @@ class StoredReleases:
         """Return ``release.json`` of a version, also if this version of Presage cannot serve it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / MANIFEST
-            self.fetch(release, path, f"{FOLDER}/{MANIFEST}")
+            with reading(self._connection, f"read {MANIFEST} of version {release.version}"):
+                fetch_artifact(self._connection.uri, release.run_id, f"{FOLDER}/{MANIFEST}", path)
             try:
                 content: dict[str, Any] = json.loads(path.read_text())
             except (OSError, ValueError) as error:
