@@ -10,7 +10,7 @@ export DVC_NO_ANALYTICS = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint docs docs-serve licences serve pretrained clean
+.PHONY: help run test test-all coverage lint style types fast-tests docs docs-serve licences serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -22,8 +22,9 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 	@presage simulate --trace examples/trace.csv --cluster examples/cluster.yaml \
 	  --measured data/profiles/cpu-2-zoo --predictor data/release --policy fifo,sjf,srtf
 
-test: lint ## set up, lint, types, import rules, and the fast tests
-	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+# mypy takes a minute without a cache and one core: it runs beside the tests.
+test: style ## set up, lint, types, import rules, and the fast tests
+	@$(MAKE) --no-print-directory --jobs 2 types fast-tests
 	@echo "slow tests were skipped: make test-all runs them, too"
 
 test-all: lint ## the same with all tests, as in CI: three quarters of an hour
@@ -32,11 +33,18 @@ test-all: lint ## the same with all tests, as in CI: three quarters of an hour
 coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower
 	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
-lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
+lint: style types ## the checks that run nothing: ruff, import-linter, mypy
+
+style: .venv/.installed
 	ruff check .
 	ruff format --check .
-	mypy
 	lint-imports
+
+types: .venv/.installed
+	mypy
+
+fast-tests: .venv/.installed
+	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
 	mkdocs build --quiet

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.test_cli import presage
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of, store
+from tests.support import in_process
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def folder(stages, tmp_path):
 def refused(folder, *arguments):
     """The line that it is refused with."""
     before = sorted(folder.rglob("*"))
-    done = presage("evaluate", *arguments, cwd=folder)
+    done = in_process.presage("evaluate", *arguments, cwd=folder, COLUMNS="160")
 
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")

@@ -21,6 +21,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import settings
 
 IS_ALL = os.environ.get("PRESAGE_TEST_FAULTS") == "all"
 LIST = Path(__file__).parents[1] / "slow_tests.txt"
@@ -29,6 +30,11 @@ SLOW_S = 10.0  # the fastest function of a file is listed too if it takes longer
 
 # What takes long and adds little to the rest.
 all_faults = pytest.mark.skipif(not IS_ALL, reason="slow; make test-all runs it")
+
+
+def examples(count: int) -> int:
+    """Return how many of ``count`` examples (of 100 by default) this tier tests a law with."""
+    return max(min(count, 5), count * settings().max_examples // 100)
 
 
 def listed() -> frozenset[str]:
