@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     listed = slow_tests.listed()
     for item in items:
-        if slow_tests.function_of(item.nodeid) in listed:
+        if slow_tests.is_listed(item.nodeid, listed):
             item.add_marker(pytest.mark.skip(reason="slow; make test-all runs it"))
 
 
