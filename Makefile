@@ -23,7 +23,8 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 	  --measured data/profiles/cpu-2-zoo --predictor data/release --policy fifo,sjf,srtf
 
 PYTEST := python -m pytest --dist loadfile --maxprocesses 4
-# Tests of the fast tier often wait for processes: on two cores, three workers use both.
+# Tests of the fast tier often wait for processes: on two cores, three workers use both. In the order
+# of their names, the last files are short ones; by their number of tests, single long tests would be.
 WORKERS := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 
 # mypy takes a minute of one core without its cache: it runs beside the tests.
@@ -48,7 +49,7 @@ types: .venv/.installed
 	mypy
 
 fast-tests: .venv/.installed
-	$(PYTEST) --numprocesses $(WORKERS)
+	$(PYTEST) --numprocesses $(WORKERS) --no-loadscope-reorder
 
 docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
 	mkdocs build --quiet

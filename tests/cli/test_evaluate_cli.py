@@ -116,7 +116,7 @@ def damage(folder, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 14 missing); delete"),
+        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 15 missing); delete"),
         (lambda t: t.assign(measured="much"), "column 'measured' has type str, must be numeric"),
         (lambda t: t.assign(**{"q0.1": np.nan}), "row 0 has a quantile that is not finite"),
         (lambda t: t.assign(measured=np.nan), "no measured row of split 'job'"),

@@ -44,6 +44,6 @@ def presage(*words: object, cwd: Path | None = None, **variables: str) -> Comple
             main()
         except SystemExit as end:
             status = end.code or 0
-    out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
     assert isinstance(status, int), status
     return CompletedProcess(command, status, out, err)

@@ -1,7 +1,8 @@
 """The slow tier: tests that ``make test`` skips, and ``make test-all`` and CI run.
 
 Long fault runs have the mark :data:`all_faults`. Other tests that take long are listed in
-``tests/slow_tests.txt``, by file and function, or with their parameters if others stay fast. After tests were added or became slower, run
+``tests/slow_tests.txt``, by file and function, or with their parameters if others stay fast. After
+tests were added or became slower, run
 
     pytest --junitxml=build/tests.xml
     python -m tests.support.slow_tests build/tests.xml
