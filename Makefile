@@ -10,7 +10,7 @@ export DVC_NO_ANALYTICS = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint docs docs-serve licences serve pretrained clean
+.PHONY: help run test test-all coverage lint style types fast-tests docs docs-serve licences serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -22,21 +22,34 @@ run: .venv/.installed ## set up, measure this machine, train, promote, serve, as
 	@presage simulate --trace examples/trace.csv --cluster examples/cluster.yaml \
 	  --measured data/profiles/cpu-2-zoo --predictor data/release --policy fifo,sjf,srtf
 
-test: lint ## set up, lint, types, import rules, and the fast tests
-	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+PYTEST := python -m pytest --dist loadfile --maxprocesses 4
+# Tests of the fast tier often wait for processes: on two cores, three workers use both. In the order
+# of their names, the last files are short ones; by their number of tests, single long tests would be.
+WORKERS := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
+
+# mypy takes a minute of one core without its cache: it runs beside the tests.
+test: style ## set up, lint, types, import rules, and the fast tests
+	@$(MAKE) --no-print-directory --jobs 2 types fast-tests
 	@echo "slow tests were skipped: make test-all runs them, too"
 
 test-all: lint ## the same with all tests, as in CI: three quarters of an hour
-	PRESAGE_TEST_FAULTS=all python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	PRESAGE_TEST_FAULTS=all $(PYTEST) --numprocesses logical
 
 coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower
-	python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
+	$(PYTEST) --numprocesses logical --cov --cov-report=term:skip-covered
 
-lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
+lint: style types ## the checks that run nothing: ruff, import-linter, mypy
+
+style: .venv/.installed
 	ruff check .
 	ruff format --check .
-	mypy
 	lint-imports
+
+types: .venv/.installed
+	mypy
+
+fast-tests: .venv/.installed
+	$(PYTEST) --numprocesses $(WORKERS) --no-loadscope-reorder
 
 docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
 	mkdocs build --quiet

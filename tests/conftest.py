@@ -15,16 +15,21 @@ from tests.support import slow_tests
 pytest_plugins = ["tests.support.chromium", "tests.support.state_counts"]
 
 # How long an example takes says more of the machine than of what is tested.
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any machine")
+settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast tier", settings.get_profile("all"), max_examples=20)
+settings.load_profile("all")
 
 
 # Ctrl-C is tested. A shell starts commands in the background with SIGINT ignored, and processes
 # that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Test laws with fewer examples in the fast tier."""
+    if _skips_slow(config):
+        settings.load_profile("fast tier")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -39,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     listed = slow_tests.listed()
     for item in items:
-        if slow_tests.function_of(item.nodeid) in listed:
+        if slow_tests.is_listed(item.nodeid, listed):
             item.add_marker(pytest.mark.skip(reason="slow; make test-all runs it"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.test_cli import presage
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of, store
+from tests.support import in_process
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def folder(stages, tmp_path):
 def refused(folder, *arguments):
     """The line that it is refused with."""
     before = sorted(folder.rglob("*"))
-    done = presage("evaluate", *arguments, cwd=folder)
+    done = in_process.presage("evaluate", *arguments, cwd=folder, COLUMNS="160")
 
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
@@ -115,7 +116,7 @@ def damage(folder, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 14 missing); delete"),
+        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 15 missing); delete"),
         (lambda t: t.assign(measured="much"), "column 'measured' has type str, must be numeric"),
         (lambda t: t.assign(**{"q0.1": np.nan}), "row 0 has a quantile that is not finite"),
         (lambda t: t.assign(measured=np.nan), "no measured row of split 'job'"),

@@ -49,6 +49,7 @@ from presage.system.text.printable import error_line, printable
 from tests.features.examples import features
 from tests.schedulers.live.ui.stand_in import StandIn, listing, running, waiting
 from tests.support.hostile_text import ATTACKS, check_safe, made, message, texts
+from tests.support.slow_tests import examples
 
 SOURCE = Path(presage.__file__).parent
 # Of rich: all of it, or a bar's columns.
@@ -208,7 +209,7 @@ PRINTERS = (print_cluster, print_models, print_pipelines, print_forecasts, print
 
 
 @pytest.mark.parametrize("print_all", PRINTERS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(text=texts)
 def test_no_text_in_a_table_controls_the_terminal(print_all, text):
     printed = io.StringIO()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.slow_tests import listed, read_durations_s, slowest
+from tests.support.slow_tests import function_of, is_listed, listed, read_durations_s, slowest
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,11 +12,20 @@ ROOT = Path(__file__).parents[2]
 def test_listed_functions_exist():
     missing = []
     for name in listed():
-        path, _, function = name.partition("::")
+        path, _, function = function_of(name).partition("::")
         text = (ROOT / path).read_text() if (ROOT / path).is_file() else ""
         if f"def {function}(" not in text:
             missing.append(name)
     assert not missing, "rename or remove these in tests/slow_tests.txt"
+
+
+def test_a_test_is_listed_with_its_parameters_or_with_all_of_them():
+    names = {"a.py::x", "a.py::y[1-two words]"}
+
+    assert is_listed("a.py::x", names)
+    assert is_listed("a.py::x[3]", names)
+    assert is_listed("a.py::y[1-two words]", names)
+    assert not is_listed("a.py::y[2-two words]", names)
 
 
 def test_the_slowest_functions_are_listed_until_the_rest_is_fast():

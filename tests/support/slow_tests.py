@@ -1,7 +1,8 @@
 """The slow tier: tests that ``make test`` skips, and ``make test-all`` and CI run.
 
 Long fault runs have the mark :data:`all_faults`. Other tests that take long are listed in
-``tests/slow_tests.txt``, by file and function. After tests were added or became slower, run
+``tests/slow_tests.txt``, by file and function, or with their parameters if others stay fast. After
+tests were added or became slower, run
 
     pytest --junitxml=build/tests.xml
     python -m tests.support.slow_tests build/tests.xml
@@ -21,19 +22,30 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import settings
 
 IS_ALL = os.environ.get("PRESAGE_TEST_FAULTS") == "all"
 LIST = Path(__file__).parents[1] / "slow_tests.txt"
-FAST_TIER_S = 720.0  # of two workers together
+FAST_TIER_S = 600.0  # of all workers together
 SLOW_S = 10.0  # the fastest function of a file is listed too if it takes longer than this
 
 # What takes long and adds little to the rest.
 all_faults = pytest.mark.skipif(not IS_ALL, reason="slow; make test-all runs it")
 
 
+def examples(count: int) -> int:
+    """Return how many of ``count`` examples (of 100 by default) this tier tests a law with."""
+    return max(min(count, 5), count * settings().max_examples // 100)
+
+
 def listed() -> frozenset[str]:
-    """Return the listed functions as ``path::function``."""
-    return frozenset(LIST.read_text().split())
+    """Return the listed tests as ``path::function`` or ``path::function[parameters]``."""
+    return frozenset(LIST.read_text().splitlines())
+
+
+def is_listed(node_id: str, names: Collection[str]) -> bool:
+    """Whether a test is listed, with its parameters or with all of them."""
+    return node_id in names or function_of(node_id) in names
 
 
 def function_of(node_id: str) -> str:

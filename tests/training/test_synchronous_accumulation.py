@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from presage.errors import ElasticError
 from presage.training.synchronous_accumulation import Flags, Ring, RingClosedError
+from tests.support.slow_tests import examples
 
 
 def tcp_pair():
@@ -31,7 +32,7 @@ def on_all(rings, function):
         return list(pool.map(function, rings))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 6), st.integers(0, 70), st.integers(0, 2**32), st.data())
 def test_s6_ring_all_reduce_sums_with_exactly_two_n_minus_one_sends(size, length, seed, data):
     values = np.random.default_rng(seed).integers(-99, 99, (size, length)).astype(np.float32)

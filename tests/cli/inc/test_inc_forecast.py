@@ -10,6 +10,7 @@ import pytest
 
 from presage.collectives.phases.prior import Prior
 from tests.serving.support.processes import serving
+from tests.support import in_process
 
 RELEASE = "data/pretrained/release"
 COMMAND = [sys.executable, "-m", "presage", "inc", "forecast"]
@@ -17,6 +18,10 @@ JOB = ["--job", "examples.my_model:classifier", "--device", "a100"]
 
 
 def run(*words):
+    return in_process.presage("inc", "forecast", *JOB, *words)
+
+
+def run_process(*words):
     return subprocess.run([*COMMAND, *JOB, *words], capture_output=True, text=True, check=False)
 
 
@@ -33,7 +38,7 @@ def test_the_variables_are_a_forecast(size):
 def test_a_running_server_gives_the_forecast_of_its_release():
     own = run("--gpus", "4x2", "--json", "--release", RELEASE)
     with serving("--release", RELEASE) as server:
-        served = run("--gpus", "4x2", "--json", "--server", server.target)
+        served = run_process("--gpus", "4x2", "--json", "--server", server.target)
 
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout) == json.loads(own.stdout)

@@ -16,6 +16,7 @@ import pytest
 from presage.collectives.core.messages import Admission
 from presage.collectives.switch.control import SwitchControl
 from tests.collectives.switch.ranks import connect, reduce, values_of
+from tests.support import in_process
 from tests.support.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "presage", "inc"]
@@ -61,10 +62,12 @@ def start():
 
 
 def presage(*words, **environment):
-    return subprocess.run(
-        [*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, **environment},
-    )  # fmt: skip
+    return in_process.presage("inc", *words, **environment)
+
+
+def shown_by_process(address):
+    command = [*COMMAND, "switch-status", address, "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
 
 
 def has_ended(process_id):
@@ -76,7 +79,7 @@ def has_ended(process_id):
 def test_switch_sums_until_a_signal_and_leaves_no_process(start, number):
     switch = start("--slots", "2")
     assert reduce(connect(switch), values_of(2, 100)) == [None, None]
-    shown = json.loads(presage("switch-status", f"127.0.0.1:{switch.port}", "--json").stdout)
+    shown = shown_by_process(f"127.0.0.1:{switch.port}")
     assert (shown["completed"], shown["slots"]) == (1, 2)
 
     assert switch.end(number) == (0, "")

@@ -17,6 +17,7 @@ from presage.collectives.core.demand import JobDemand
 from presage.collectives.phases.estimator import PhaseEstimator
 from presage.collectives.phases.prior import Prior
 from tests.collectives.phases.replay import TRACES, Record, Replay, read_trace, score
+from tests.support.slow_tests import examples
 
 MB = 1_000_000
 NAN = float("nan")
@@ -251,7 +252,7 @@ def test_a_missing_number_discards_the_learned_rhythm():
         max_size=60,
     )
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_every_estimate_is_predictable(rows):
     replay = Replay()
     records: list[Record] = []

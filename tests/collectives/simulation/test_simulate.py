@@ -29,6 +29,7 @@ from presage.collectives.simulation.phased_job import Way
 from presage.collectives.simulation.simulate import simulate_phases
 from presage.collectives.v1 import arbiter_pb2 as pb
 from tests.collectives.simulation.jobs import MB, job_lists, phased
+from tests.support.slow_tests import examples
 
 NAN = float("nan")
 
@@ -92,7 +93,7 @@ def test_a_job_at_two_switches_takes_both_or_none():
 
 
 @given(job_lists(), st.integers(0, 2))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_i4_no_rule_makes_a_job_slower_than_ring_or_tree(jobs, slots):
     """A job never waits: a refusal costs latencies only."""
     found = run_rules(jobs, {"s": slots}, duration_s=12)
@@ -101,7 +102,7 @@ def test_i4_no_rule_makes_a_job_slower_than_ring_or_tree(jobs, slots):
 
 
 @given(job_lists())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_no_rule_exceeds_the_bounds(jobs):
     found = run_rules(jobs, {"s": 1}, duration_s=12)
     own = speeds(found["own-switch"], found[REFERENCE])
@@ -112,7 +113,7 @@ def test_no_rule_exceeds_the_bounds(jobs):
 
 
 @given(job_lists(), st.integers(1, 3))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_the_ceiling_rises_with_slots_up_to_a_slot_for_each_job(jobs, slots):
     ceilings = [largest_gain(jobs, s) for s in (0, slots, slots + 1, len(jobs))]
     own = sum(job.solo_s(None) / job.solo_s(Way.INC) for job in jobs) / len(jobs)
@@ -123,7 +124,7 @@ def test_the_ceiling_rises_with_slots_up_to_a_slot_for_each_job(jobs, slots):
 
 
 @given(job_lists(jitter=0.05), st.integers(0, 99))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_equal_input_gives_equal_output(jobs, seed):
     once, twice = (run_rules(jobs, {"s": 1}, duration_s=12, seed=seed) for _ in range(2))
 

@@ -25,6 +25,7 @@ from tests.collectives.switch.ranks import (
     values_of,
     wait_for,
 )
+from tests.support.slow_tests import examples
 
 FLOATS_OF_CHUNK = 16
 
@@ -279,7 +280,9 @@ def test_rank_that_exceeds_the_window_is_ended(switch):
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_no_sequence_of_frames_ends_the_switch(switch, data):

@@ -54,6 +54,7 @@ from tests.pipelines.reported.outcome_examples import (
     table,
 )
 from tests.serving.support.processes import serving
+from tests.support.slow_tests import examples
 
 ROOT = Path(__file__).parents[3]
 
@@ -410,7 +411,7 @@ def reports(draw):
     return out
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(rows=reports(), order=st.randoms(use_true_random=False), parts=st.integers(1, 3))
 def test_any_order_and_any_split_over_logs_give_the_same_tables(
     tmp_path_factory, rows, order, parts
@@ -485,7 +486,7 @@ def any_bytes(draw):
     return row.SerializeToString()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(drawn=st.lists(any_bytes(), min_size=1, max_size=20))
 def test_any_row_is_used_or_quarantined(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("bytes")

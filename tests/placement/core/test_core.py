@@ -33,6 +33,7 @@ from presage.schedulers.policies.failures.device_policy import FirstFit
 from presage.schedulers.policies.failures.expected import Expected
 from presage.schedulers.policies.failures.least_failing import LeastFailing, Matched
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
+from tests.support.slow_tests import examples
 
 ORDERED = Rule(order=LARGEST, exponent=0.5, choice=LEAST_FAILING)
 AVOIDING = Rule(choice=LEAST_FAILING, avoided=0.25, avoided_above=2.0)
@@ -116,7 +117,7 @@ def test_the_compiled_core_equals_the_plain_one():
     assert json.loads(found[0]) == json.loads(found[1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(world=small, rule=rules, seed=st.integers(0, 1000))
 def test_laws_of_every_rule(world, rule, seed):
     batches = draw_batches(world, 3, seed=seed)
@@ -134,7 +135,7 @@ def test_laws_of_every_rule(world, rule, seed):
         assert totals["held_s"] == pytest.approx(work_s + totals["lost_s"], rel=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(world=small, seed=st.integers(0, 1000))
 def test_least_failing_does_not_depend_on_the_numbers_of_gpus(world, seed):
     batches = draw_batches(world, 2, seed=seed)

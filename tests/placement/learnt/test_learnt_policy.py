@@ -26,6 +26,7 @@ from presage.schedulers.policies.failures.learnt.placement_features import (
 )
 from presage.schedulers.policies.failures.learnt.placement_view import DOWN, IDLE, PlacementView
 from tests.placement.learnt.releases import random_scorer, write_release
+from tests.support.slow_tests import examples
 
 pytest.importorskip("onnxruntime")
 
@@ -101,7 +102,7 @@ def views(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     view=views(), exponent=st.sampled_from((0.0, 0.5, 1.0)), patience=st.sampled_from((0.0, 0.8))
 )

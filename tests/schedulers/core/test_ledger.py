@@ -30,6 +30,7 @@ from presage.schedulers.core.job_status import ENDED, WAITING, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue, priority_key
 from tests.schedulers.clusters import GIB, cluster, job
+from tests.support.slow_tests import examples
 
 HALF = FULL_DEVICE_MILLI // 2
 
@@ -498,4 +499,4 @@ class AnyActions(RuleBasedStateMachine):
 
 
 TestAnyActions = AnyActions.TestCase
-TestAnyActions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyActions.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -16,6 +16,7 @@ from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.testing.random_cases import CLUSTERS, traces
 from tests.schedulers.clusters import GIB, cluster, job
+from tests.support.slow_tests import examples
 
 URGENT = {"latency_sensitive": True}
 
@@ -109,7 +110,7 @@ def test_a_preemption_that_turns_an_earlier_start_into_overtaking_is_rejected():
     state._ledger.apply(plan.actions, 0.0)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(made=traces(), devices=CLUSTERS, data=st.data())
 def test_the_ledger_accepts_every_plan(made, devices, data):
     jobs, _ = made

@@ -14,6 +14,7 @@ from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.policies.policy_registry import POLICIES
 from presage.testing.random_cases import CLUSTERS, traces
 from tests.schedulers.clusters import simulated
+from tests.support.slow_tests import examples
 
 HAZARDS = OutageHazards(HazardModel(0.01, 0.3, (1.0,)))
 
@@ -32,7 +33,7 @@ def outages_of(draw, devices):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(made=traces(), devices=CLUSTERS, data=st.data())
 def test_every_job_ends_whatever_devices_fail(name, made, devices, data):
     jobs, ground_truth = made

@@ -29,6 +29,7 @@ from presage.schedulers.simulator.ground_truth.ground_truth import TraceDuration
 from presage.testing.case import can_run
 from presage.testing.random_cases import CLUSTERS, cluster_of, traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
+from tests.support.slow_tests import examples
 
 
 class AnyForecasts:
@@ -69,7 +70,7 @@ class Forgetful(Sharing):
         return super().decide(state, forecasts, rng)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     made=traces(sizes=(1, 1, 1, 1, 2, 3)),
     devices=CLUSTERS,
@@ -178,7 +179,7 @@ def test_backfilling_uses_devices_that_the_head_will_not_get():
     }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(made=traces())
 def test_with_true_forecasts_backfilling_does_not_delay_the_head(made):
     """The blocked head of the queue starts no later than predicted."""
@@ -315,7 +316,7 @@ def test_no_best_effort_job_takes_devices_of_a_latency_sensitive_gang_on_one_nod
     assert starts_of(done)["urgent"] <= starts_of(done)["b"]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(made=traces(), devices=CLUSTERS)
 def test_backfilling_delays_no_job_beyond_its_predicted_start(made, devices):
     """With exact forecasts the head starts no later than its reservation."""

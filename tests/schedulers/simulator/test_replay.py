@@ -37,6 +37,7 @@ from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.simulator.replay import Replay
+from tests.support.slow_tests import examples
 
 GOLDEN = Path(__file__).parent / "golden.jsonl"
 MODELS = {"small": (0.3, 3), "large": (0.6, 9), "huge": (0.9, 12)}
@@ -115,7 +116,7 @@ def busy_day(seed, policy, *, jobs=60):
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(seed=st.integers(0, 10_000))
 def test_replayed_decisions_write_the_same_log(seed):
     first = list(busy_day(seed, AnyThing(), jobs=20).log.lines())

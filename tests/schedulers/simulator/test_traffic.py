@@ -18,6 +18,7 @@ from tests.features.examples import features
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.policies.gang.test_gang_optimisers import TREE
 from tests.schedulers.simulator.test_simulator import Scripted, down
+from tests.support.slow_tests import examples
 
 SENDS = features()
 GRADIENT_BYTES = SENDS.memory.gradient_bytes
@@ -93,7 +94,7 @@ def test_a_moved_gang_sends_from_its_devices_and_lost_work_counts():
     assert [one.progress for one in done.gang_runs] == pytest.approx([0.4, 0.2, 0.6])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     gpus=st.lists(st.integers(1, 6), min_size=1, max_size=8),
     policy=st.sampled_from(("fifo", "las:threshold_s=30", "srtf", "gang", "packing")),

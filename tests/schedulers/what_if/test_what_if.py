@@ -19,6 +19,7 @@ from presage.schedulers.what_if.variant import Variant
 from presage.schedulers.what_if.what_if import MAX_VARIANTS, what_if
 from tests.schedulers.clusters import cluster, job
 from tests.schedulers.what_if.paused import Known, paused
+from tests.support.slow_tests import examples
 
 DURATIONS = {"a": 100.0, "b": 50.0, "c": 30.0, "d": 20.0}
 QUEUE = [job("a", 0.0), job("b", 1.0), job("c", 2.0)]
@@ -201,7 +202,7 @@ def test_forecasts_are_corrected_by_the_jobs_that_have_ended():
 # Laws -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 100)), min_size=1, max_size=8),
     more=st.integers(1, 4),
@@ -221,7 +222,7 @@ def test_more_gpus_never_start_a_job_later_under_fifo(sizes, more, at_s):
     assert start(4 + more) <= start(4) + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     seconds=st.lists(st.integers(1, 100), min_size=1, max_size=6),
     high=st.floats(1.01, 5.0),

@@ -22,6 +22,7 @@ from presage.serving.predictor.quantiles import (
     SelectedQuantiles,
 )
 from presage.serving.v1 import prediction_pb2 as pb
+from tests.support.slow_tests import examples
 
 JOB_UNITS = {name: quantity.unit for name, quantity in job_quantities().items()}
 MOST_LEVELS = 16  # that a request may ask for
@@ -310,7 +311,7 @@ BODIES = {
 }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     request_id=st.integers(0, 2**64 - 1),
     body=st.sampled_from(sorted(BODIES)),

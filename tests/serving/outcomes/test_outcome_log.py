@@ -373,6 +373,7 @@ def test_outcomes_acknowledged_before_a_kill_are_stored_once(path):
 
 
 TOGETHER = """
+print("ready", flush=True)
 sys.stdin.readline()
 log = OutcomeLog(Path(path))
 mine = sum(append(log, f"{rest[0]}/{i}").accepted for i in range(40))
@@ -384,7 +385,9 @@ print(f'{{"mine": {mine}, "shared": {shared}}}')
 
 def test_processes_create_the_log_and_append_concurrently(path):
     children = [start(TOGETHER, path, number) for number in range(4)]
-    time.sleep(0.5)  # for all of them to have imported what they need
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
     for child in children:
         assert child.stdin is not None
         child.stdin.write("go\n")

@@ -65,6 +65,7 @@ from tests.serving.server.any_message import (
     serialized,
 )
 from tests.serving.support.running_server import start_server
+from tests.support.slow_tests import examples
 
 Code = grpc.StatusCode
 RELEASE = Path("data/pretrained/release")
@@ -339,7 +340,7 @@ FIELDS = {
 
 
 ALL_KINDS = settings(  # the first that is found, not the smallest
-    max_examples=2000, database=None, phases=[Phase.generate],
+    max_examples=examples(2000), database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
@@ -372,7 +373,7 @@ def test_a_server_with_a_socket_survives_any_request(over_socket, method):
     channel, metadata = over_socket
     call = partial(channel.unary_unary(method), metadata=metadata, timeout=10)
 
-    @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=examples(15), suppress_health_check=list(HealthCheck), deadline=None)
     @given(data=st.data(), message=any_request(method))
     def ask(data: Any, message: Any) -> None:
         try:

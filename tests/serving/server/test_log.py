@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.serving.server.log import LOGGER, JsonLines, log, log_as_json
+from tests.support.slow_tests import examples
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e300, 1e300) | st.text()
@@ -49,7 +50,7 @@ def test_a_line_has_time_level_message_and_fields(written):
     }  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(event=st.text(), fields=st.dictionaries(st.from_regex(r"\A[a-z_]{1,8}\Z"), ANYTHING))
 def test_any_content_is_one_object_on_one_line(event, fields):
     record = logging.LogRecord(LOGGER, logging.INFO, "", 0, "%s", (event,), None)

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -275,9 +274,9 @@ def test_a_drained_node_gets_no_jobs_until_the_drain_is_undone(ask, here):
     assert node["connected"] is True
     here("drain", node["name"])
     here("submit", "--name", "patient", "--", "true")
-    time.sleep(1.0)
+    reason = f"no node gets jobs: {node['name']} drained"
+    wait_until(lambda: reason in here("explain", "patient"))
     assert ask.jobs()["patient"].phase == pb.WAITING
-    assert f"no node gets jobs: {node['name']} drained" in here("explain", "patient")
 
     here("drain", node["name"], "--undo")
     ask.until_phase(pb.FINISHED, "patient")

@@ -331,9 +331,8 @@ def test_estimated_progress_is_marked(client, stand_in):
     stand_in.found = listing([running("silent", done=0.4, done_estimated=True)])
     for path in ("/", "/jobs/silent"):
         assert "~40 %" in client.get(path).text
-    time.sleep(1.0)  # until the shown state is fetched again
     stand_in.found.jobs[0].done_estimated = False
-    assert "~40 %" not in client.get("/").text
+    wait_until(lambda: "~40 %" not in client.get("/").text)
 
 
 def test_a_recently_failed_job_needs_attention(client, stand_in):

@@ -18,6 +18,7 @@ from presage.schedulers.policies.elastic.pollux_policy import Pollux
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.testing.random_cases import CLUSTERS
 from tests.schedulers.clusters import GIB, cluster, job, simulated
+from tests.support.slow_tests import examples
 
 CAPACITY = 16 * GIB
 
@@ -279,7 +280,7 @@ def elastic_traces(draw):
     return sorted(jobs, key=lambda one: one.submit_s), durations, gib
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     made=elastic_traces(),
     devices=CLUSTERS,
@@ -325,7 +326,7 @@ def check_shares(held, by_id, devices, gib, per_device):
                 assert one.memory_bytes >= gib[spec.model] * GIB * max(1, spec.gpus / size)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(made=elastic_traces(), devices=CLUSTERS, policy=st.sampled_from((Elastic, Pollux)))
 def test_one_job_per_device_is_the_default_and_allocates_whole_devices(made, devices, policy):
     jobs, durations, gib = made
@@ -339,7 +340,7 @@ def test_one_job_per_device_is_the_default_and_allocates_whole_devices(made, dev
         assert event not in ("start", "resize") or {*details} <= whole
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(made=elastic_traces(), devices=CLUSTERS)
 def test_jobs_that_would_slow_each_other_down_have_whole_devices(made, devices):
     jobs, durations, gib = made

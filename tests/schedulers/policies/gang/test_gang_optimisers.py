@@ -22,6 +22,7 @@ from presage.schedulers.policies.gang.optimisers.swaps import Swaps
 from presage.schedulers.policies.gang.optimisers.tree_optimum import TreeOptimum
 from presage.schedulers.policies.gang.problem import Problem, Weights
 from tests.schedulers.policies.gang.gang_enumeration import Enumeration
+from tests.support.slow_tests import examples
 
 SEARCHES: dict[str, Optimiser] = {
     "greedy": Greedy(), "swaps": Swaps(), "subtrees": Subtrees(), "frogs": FrogLeaping(),
@@ -179,9 +180,9 @@ def test_enumeration_finds_the_best(problem):
     assert cost(problem, plan) == pytest.approx(problem.costs(everything).min())
 
 
-@pytest.mark.parametrize(("most_members", "examples"), [(5, 250), (6, 50)])
-def test_the_tree_optimum_is_the_optimum(most_members, examples):
-    @settings(deadline=None, max_examples=examples)
+@pytest.mark.parametrize(("most_members", "count"), [(5, 250), (6, 50)])
+def test_the_tree_optimum_is_the_optimum(most_members, count):
+    @settings(deadline=None, max_examples=examples(count))
     @given(problem=problems(only_alike=True, most_members=most_members))
     def check(problem):
         best = cost(problem, Enumeration().plan(problem, np.random.default_rng(0)))

@@ -26,6 +26,7 @@ from presage.schedulers.policies.policy_registry import policy_of
 from presage.testing.random_cases import traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.policies.test_sharing import of, packed, starts_of
+from tests.support.slow_tests import examples
 
 
 def first_starts_s(done):
@@ -231,7 +232,7 @@ def test_an_invalid_parameter_is_named(wrong):
         policy_of(f"gang:{wrong}")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     made=traces(),
     seed=st.integers(0, 99),

@@ -24,6 +24,7 @@ from presage.errors import ConfigError, JournalError, UnsureJournalError
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from tests.schedulers.live.controller.journal.journals import needs_postgres, sql
 from tests.serving.support.processes import free_port
+from tests.support.slow_tests import examples
 from tests.support.waiting import wait_until
 
 # Start of each child process: opens the journal at its first argument.
@@ -43,7 +44,9 @@ JSON = st.recursive(
 )  # fmt: skip
 RECORDS = st.dictionaries(TEXTS.filter(lambda key: key != "job_id"), JSON, max_size=4)
 # One journal for all examples, as a controller has.
-law = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30, deadline=None)
+law = settings(
+    suppress_health_check=[HealthCheck.too_slow], max_examples=examples(30), deadline=None
+)
 
 
 def numbers(journal: Journal, after: int = 0) -> list[Any]:
