@@ -53,4 +53,5 @@ class BoostedTrees(nn.Module):
         """Return quantiles (rows, levels), moved so that medians become means with the trees."""
         middle = LEVELS.index(0.5)
         median = quantiles[:, middle : middle + 1]
-        return quantiles + (self(features) - self.weight * median)
+        out: Tensor = quantiles + (self(features) - self.weight * median)
+        return out

@@ -55,7 +55,7 @@ def fit_trees(
     seed : int
     """
     used, positions = row_weights > 0, list(dict.fromkeys(read))
-    x = features[np.ix_(used, positions)].astype(np.float32)
+    x = features[used][:, positions].astype(np.float32)
     model = make_trees(seed).fit(x, y[used], row_weights[used])
     return convert_trees(model, positions, weight=weight)
 
