@@ -90,7 +90,7 @@ def main() -> None:
         "All figures are for held-out rows: five folds by job (a digest of its name), and each "
         "family left out in turn. A co-location is held out if any of its members is. Baselines "
         "use the same features, folds and target (the constant: the median of the target). The MLP "
-        "of step times includes its mean with boosted trees of other settings (decision 65). MAE is "
+        "of step times is its mean with other boosted trees (decision 65). MAE is "
         "in the target's unit: fraction, bytes, seconds, or factor. Width is relative to the "
         "measured value, in per cent. The hyper-parameters (params.yaml) were chosen from about "
         "fifteen settings on the same folds, so the networks' figures are slightly optimistic; "
