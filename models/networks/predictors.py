@@ -17,6 +17,7 @@ from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.quantity import LEAST_FRACTION, Quantity
 from presage.models.calibration.margins import ByLevel, Margins
+from presage.models.networks.boosted_trees import BoostedTrees
 from presage.models.networks.ensemble import combine_members
 from presage.models.training.device_effect import is_same_device
 from presage.models.training.fit import LEVELS, ScalarStack, log_offsets
@@ -92,12 +93,22 @@ def _margins_to_shift(margins: ByLevel) -> Tensor:
 
 
 class ScalarPredictor(nn.Module):
-    """Solo predictor: raw features (rows, columns) to quantiles (rows, levels) in the unit."""
+    """Solo predictor: raw features (rows, columns) to quantiles (rows, levels) in the unit.
 
-    def __init__(self, stack: ScalarStack, quantity: Quantity, margins: Margins) -> None:
+    With ``trees``, medians are means of networks and trees, and other quantiles keep their distance
+    from the median.
+    """
+
+    def __init__(
+        self,
+        stack: ScalarStack,
+        quantity: Quantity,
+        margins: Margins,
+        trees: BoostedTrees | None = None,
+    ) -> None:
         super().__init__()
         self.transform = FeatureTransform()
-        self.stack = stack
+        self.stack, self.trees = stack, trees
         self.calibrate = Calibration(margins, stack.identity.tolist())
         self.is_scale = quantity.is_scale
         self.prior = None if quantity.prior is None else columns("full").index(quantity.prior)
@@ -105,7 +116,10 @@ class ScalarPredictor(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return quantiles (rows, levels)."""
         x = self.transform(features)
-        output: Tensor = self.calibrate(combine_members(self.stack(x)), x)
+        quantiles = combine_members(self.stack(x))
+        if self.trees is not None:
+            quantiles = self.trees.move_medians(quantiles, features)
+        output: Tensor = self.calibrate(quantiles, x)
         if not self.is_scale:
             return torch.sigmoid(output)
         # Clamped to keep the forecast finite; e^15 times the prior is meaningless anyway.

@@ -60,7 +60,8 @@ def make_conditional_model(which: Any, first: Any, second: Any) -> Any:
         nodes, "choice", first.graph.input, [helper.make_value_info(OUTPUT, output_type)],
         [*_prefix_weights(models), *_CONSTANTS],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=first.opset_import, ir_version=first.ir_version)
+    opsets = {one.domain: one for model in (second, first) for one in model.opset_import}
+    return helper.make_model(graph, opset_imports=opsets.values(), ir_version=first.ir_version)
 
 
 def _make_mixed_nodes(

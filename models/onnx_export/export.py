@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from presage.models.networks.boosted_trees import BoostedTrees
 from presage.models.networks.predictors import InterferencePredictor, Router, ScalarPredictor
 from presage.models.onnx_export.conditional_model import OUTPUT, make_conditional_model
 from presage.models.onnx_export.fused_interference import FusedInterference
 from presage.models.onnx_export.fused_solo import FusedScalar
+from presage.models.onnx_export.trees import TREES, connect_trees
 
 Examples = dict[str, tuple[Tensor, tuple[str, ...]]]
 
@@ -54,10 +56,20 @@ def _to_model(module: nn.Module, examples: Examples) -> Any:
         first, second = _to_model(module.first, examples), _to_model(module.second, examples)
         return make_conditional_model(which, first, second)
     if isinstance(module, ScalarPredictor):
+        if module.trees is not None:
+            return _export_with_trees(module, module.trees, examples)
         module = FusedScalar(module)
     elif isinstance(module, InterferencePredictor):
         module = FusedInterference(module)
     return _export_module(module, examples)
+
+
+def _export_with_trees(module: ScalarPredictor, trees: BoostedTrees, examples: Examples) -> Any:
+    (features, leading) = next(iter(examples.values()))
+    forecasts = {TREES: (features.new_zeros(len(features), 1), leading)}
+    model = _export_module(FusedScalar(module), examples | forecasts)
+    connect_trees(model, trees)
+    return model
 
 
 class _Routing(nn.Module):

@@ -51,6 +51,7 @@ class FusedScalar(nn.Module):
     level_weight: Tensor
     level_bias: Tensor
     of_sums: Tensor
+    of_trees: Tensor
 
     def __init__(self, predictor: ScalarPredictor) -> None:
         super().__init__()
@@ -73,6 +74,13 @@ class FusedScalar(nn.Module):
         logs = [*first.logs, *first.layout_logs]
         prior = _unclamped(predictor.prior)
         columns = [*logs, *first.plain, *shares, *prior, *boxes]
+        of_trees = {}
+        if predictor.trees is not None:
+            # The first output is the median, of which the networks have the rest of the weight.
+            rest = 1 - predictor.trees.weight.double()
+            for of_level in (level_weight, level_bias[None], of_sums):
+                of_level[:, 0] *= rest
+            of_trees["of_trees"] = torch.eye(len(level_bias))[:, :1]
         self.n_layout_logs = len(first.layout_logs)
         self.widths = _drop_empty(
             logs=len(logs), as_is=len(first.plain), shares=len(shares), prior=len(prior),
@@ -93,6 +101,7 @@ class FusedScalar(nn.Module):
             level_weight=level_weight.T,
             level_bias=level_bias[:, None],
             of_sums=of_sums.T,
+            **of_trees,
         )
 
     def _register(self, columns: Sequence[ClampedColumn], **matrices: Tensor) -> None:
@@ -106,8 +115,11 @@ class FusedScalar(nn.Module):
             self.register_buffer(name, value.detach().float().contiguous())
         self.register_buffer("positions", torch.tensor([column.position for column in columns]))
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return quantiles (rows, levels) of raw features (rows, columns)."""
+    def forward(self, features: Tensor, trees: Tensor | None = None) -> Tensor:
+        """Return quantiles (rows, levels) of raw features (rows, columns).
+
+        ``trees`` (rows, 1) are weighted forecasts of the predictor's trees.
+        """
         # Transposed, so that selected and concatenated columns are contiguous in memory.
         raw = features.T.index_select(0, self.positions)
         clamped = torch.minimum(torch.maximum(raw, self.low), self.high)
@@ -128,6 +140,8 @@ class FusedScalar(nn.Module):
         if self.parts is not None:
             sums = self.parts(parts["shares"]) * truths["masks"]
             inner = torch.addmm(inner, self.of_sums, sums)
+        if trees is not None:
+            inner = torch.addmm(inner, self.of_trees, trees.T)
         output: Tensor = self.levels(inner, truths.get("own"))
         if not self.is_scale:
             return torch.sigmoid(output).T

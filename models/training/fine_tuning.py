@@ -17,10 +17,13 @@ from torch import Tensor
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns, schema_hash
 from presage.models.calibration.margins import DEVICE, JOB, ByLevel, Margins
+from presage.models.networks.boosted_trees import BoostedTrees
 from presage.models.training.fit import FitConfig, NetworkInputs, ScalarStack
 from presage.models.training.fit_interference import InterferenceStack
 
 Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
+
+_TREES = "trees."  # prefix of the trees' arrays in a file
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class TrainedNetworks(Generic[Stack]):
         Conformal margins of their intervals.
     jobs : frozenset of str
         Digests of the training jobs; empty for files of versions that did not record them.
+    trees : BoostedTrees, optional
+        Trees that are averaged with the networks. The margins are those of the mean.
     """
 
     stack: Stack
     margins: Margins
     jobs: frozenset[str] = frozenset()
+    trees: BoostedTrees | None = None
 
 
 def write_networks(networks: TrainedNetworks[Any], path: Path) -> None:
@@ -55,7 +61,10 @@ def write_networks(networks: TrainedNetworks[Any], path: Path) -> None:
         ],
         "jobs": sorted(networks.jobs),
     }
-    arrays = {name: value.numpy() for name, value in networks.stack.state_dict().items()}
+    state = networks.stack.state_dict()
+    if networks.trees is not None:
+        state |= networks.trees.state_dict(prefix=_TREES)
+    arrays = {name: value.numpy() for name, value in state.items()}
     with path.open("wb") as file:
         np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
@@ -138,9 +147,14 @@ def _read(path: Path, make_stack: Callable[[dict[str, Tensor]], Stack]) -> Train
                 _read_novel(about),
                 tuple((tuple(identity), dict(own)) for identity, own in about["device_margins"]),
             )
+            of_trees = {name: state.pop(name) for name in list(state) if name.startswith(_TREES)}
             stack = make_stack(state)
             stack.load_state_dict(state)
-            return TrainedNetworks(stack.eval(), margins, frozenset(about.get("jobs", ())))
+            trees = None
+            if of_trees:
+                trees = BoostedTrees({k.removeprefix(_TREES): v for k, v in of_trees.items()})
+            jobs = frozenset(about.get("jobs", ()))
+            return TrainedNetworks(stack.eval(), margins, jobs, trees)
     except _READ_ERRORS as error:
         raise _unreadable(path, error) from error
     raise ReleaseError(

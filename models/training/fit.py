@@ -47,6 +47,8 @@ class FitConfig:
     jitter : float
         Standard deviation of the noise added to every standardized column at every step. It keeps
         a network from memorizing the few kinds of jobs in training.
+    trees : float in [0, 1]
+        Weight of boosted trees in the mean with the network; 0 trains none.
     """
 
     hidden: int
@@ -57,6 +59,11 @@ class FitConfig:
     seed: int
     batch: int = 1024
     jitter: float = 0.0
+    trees: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trees <= 1:
+            raise ValueError(f"trees={self.trees}, must be a weight from 0 to 1")
 
 
 def transform_features(features: Array, feature_set: str) -> Array:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from presage.errors import ConfigError
 from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.training.fit import FitConfig
-from presage.pipelines.stages.stage import read_params
+from presage.pipelines.stages.stage import PARAMS, read_params
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class FineTuning:
     """Hyperparameters to fine-tune networks on hundreds of rows.
 
     Thousands of rows use the hyperparameters of training from scratch, with ``pull`` and without
-    jitter.
+    jitter. Trees only know the rows of this table, so fine-tuned networks are used without.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class Settings:
         if not is_fine_tuning:
             return config
         fine = self.fine_tuning
-        config = replace(config, weight_decay=fine.pull / rows, jitter=0.0)
+        config = replace(config, weight_decay=fine.pull / rows, jitter=0.0, trees=0.0)
         if is_large:
             return config
         return replace(
@@ -80,9 +81,15 @@ def read_settings(predictor: str) -> Settings:
     ConfigError
         A section or a key is missing, unknown or invalid.
     """
-    return Settings(
+    settings = Settings(
         read_params(f"train.{predictor}", FitConfig),
         read_params(f"train.thousands.{predictor}", FitConfig),
         read_params("train.thousands", LargeTableSettings, besides=QUANTITIES).rows,
         read_params("train.fine_tuning", FineTuning),
     )
+    configs = (settings.small_tables, settings.large_tables)
+    if QUANTITIES[predictor].scope == "co-location" and any(one.trees for one in configs):
+        raise ConfigError(
+            f"{PARAMS}: train.{predictor}.trees: only solo predictors have trees; remove the key"
+        )
+    return settings

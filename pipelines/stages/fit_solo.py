@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from presage.features.job.architecture_groups import architecture_group
 from presage.features.job.framework_version import FRAMEWORK_RELEASE
 from presage.features.quantities.quantity import Quantity
 from presage.models.calibration.margins import DEVICE, RELEASE, ByLevel
+from presage.models.networks.boosted_trees import BoostedTrees
 from presage.models.networks.stacked import take_members
 from presage.models.release.manifest import job_digest
 from presage.models.training.device_effect import IDENTITY
@@ -26,12 +28,13 @@ from presage.models.training.fit import (
     select_inputs,
     transform_features,
 )
+from presage.models.training.fit_trees import fit_trees
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
 from presage.system.arrays import Array, Names
-from presage.system.text.progress import training_progress
+from presage.system.text.progress import counted_progress, training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]
@@ -50,10 +53,13 @@ class CrossValidation:
     target : ndarray of shape (rows,)
         Target that the networks learn.
     outputs : ndarray of shape (members, rows, levels)
+        Those of the mean with trees, if there are trees.
     folds : mapping of str to ndarray of int, shape (rows,)
         Fold of each row, by split.
     weights : ndarray of shape (members, rows)
         Training weights, 0 for rows that are hidden from a member.
+    trees : BoostedTrees or None
+        Trees of the release, which were not trained on its held-out fold.
     """
 
     stack: ScalarStack
@@ -62,6 +68,7 @@ class CrossValidation:
     outputs: Array  # (members, rows, levels)
     folds: dict[str, Folds]
     weights: Array  # (members, rows)
+    trees: BoostedTrees | None = None
 
     def out_of_fold(self, split: str) -> Array:
         """Return uncalibrated out-of-fold quantiles of shape (rows, levels)."""
@@ -88,7 +95,7 @@ def fit_device_class(
     if cv.leaves_enough(folds, measured):
         # The published set has no roofline: its networks learn the scale, and from scratch.
         without_prior = replace(quantity, prior=None, inputs=tuple(columns("published")))
-        config = replace(settings.select(rows, is_fine_tuning=False), ensemble=1)
+        config = replace(settings.select(rows, is_fine_tuning=False), ensemble=1, trees=0.0)
         published = _cross_validate(solo, without_prior, "published", config, folds)
         tables.append(_forecasts(solo, without_prior, "published", published, fallback))
     groups = far_groups(solo)
@@ -107,7 +114,7 @@ def fit_device_class(
     if start is not None:
         jobs |= start.jobs
     take_members(full.stack, torch.from_numpy(released))
-    return TrainedNetworks(full.stack, margins, jobs), pd.concat(tables)
+    return TrainedNetworks(full.stack, margins, jobs, full.trees), pd.concat(tables)
 
 
 def far_groups(solo: pd.DataFrame) -> dict[str, Names]:
@@ -150,7 +157,42 @@ def _cross_validate(
             x, np.where(measured, target, 0), weights, inputs, config,
             start=start, progress=progress,
         )  # fmt: skip
-    return CrossValidation(stack, members, target, predict_quantiles(stack, x), folds, weights)
+    outputs, trees = predict_quantiles(stack, x), None
+    if config.trees:
+        features = feature_matrix(solo, feature_set)
+        read = [*inputs.columns, *inputs.identity]
+        trees = _average_with_trees(outputs, members, features, target, weights, read, config)
+    return CrossValidation(stack, members, target, outputs, folds, weights, trees)
+
+
+def _average_with_trees(
+    outputs: Array,
+    members: cv.Members,
+    features: Array,
+    target: Array,
+    weights: Array,
+    read: Sequence[int],
+    config: FitConfig,
+) -> BoostedTrees:
+    """Move the outputs of every ensemble, in place, to the mean with trees of the same rows.
+
+    Return the trees of the release.
+    """
+    ensembles = dict.fromkeys(zip(members.split, members.fold.tolist(), strict=True))
+    rows, released = torch.tensor(features).float(), None
+    with counted_progress("boosted trees", len(ensembles)) as step:
+        for split, fold in ensembles:
+            of_fold = members.ensemble(split, fold)
+            trees = fit_trees(
+                features, target, weights[of_fold[0]], read, weight=config.trees, seed=config.seed
+            )
+            mean = torch.from_numpy(outputs[of_fold].mean(axis=0))
+            outputs[of_fold] += (trees.move_medians(mean, rows) - mean).numpy()
+            if (split, fold) == ("job", HELD_OUT_FOLD):
+                released = trees
+            step()
+    assert released is not None  # ``plan_members`` always plans it
+    return released
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:

@@ -153,16 +153,17 @@ def train(
     make_torch_deterministic()
     networks, tables = {}, []
     predictors: dict[str, nn.Module] = {
-        name: ScalarPredictor(start.stack, quantity, start.margins)
+        name: ScalarPredictor(start.stack, quantity, start.margins, start.trees)
         for name, start in starts.items()
     }
     for name in DEVICE_CLASSES:
         rows, start = solo[solo["device_class"] == name], starts.get(name)
         if not can_train(rows, quantity, start):
             continue
-        networks[name], table = fit_device_class(rows, quantity, settings, start)
+        fitted, table = fit_device_class(rows, quantity, settings, start)
+        networks[name] = fitted
         tables.append(table)
-        trained: nn.Module = ScalarPredictor(networks[name].stack, quantity, networks[name].margins)
+        trained: nn.Module = ScalarPredictor(fitted.stack, quantity, fitted.margins, fitted.trees)
         if name in starts:
             known = device_identities(rows[rows[quantity.column].notna()])
             trained = MeasuredDeviceRouter(

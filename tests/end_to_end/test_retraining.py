@@ -60,7 +60,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), colocated_outcome("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name in QUANTITIES:
-        params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
+        params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8, "trees": 0.0}
     params["placement"] |= {"labelled": 2, "validated": 2, "epochs": 1, "evaluated": 20}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
     # Of so few jobs any release is promoted.

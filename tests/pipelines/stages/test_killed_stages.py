@@ -91,7 +91,7 @@ def calm(tmp_path_factory, run) -> Path:
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), colocated_outcome("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for predictor in QUANTITIES:
-        params["train"][predictor] |= {"steps": 15, "ensemble": 1, "hidden": 8}
+        params["train"][predictor] |= {"steps": 15, "ensemble": 1, "hidden": 8, "trees": 0.0}
     params["promote"] |= {"coverage_risk": 1e-9}  # of so few jobs any release is promoted
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     done = {}
