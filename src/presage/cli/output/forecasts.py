@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from presage.cli.output.json_output import print_json
+from presage.cli.output.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import Device
 from presage.features.forecast import (
     COLOCATED_JOBS,
@@ -55,6 +56,9 @@ def print_forecasts(
             name = Name("" if i else _title(job))
             table.add_row(name, _label(field), *_forecast_cells(forecast))
     print_table(table)
+    for job, answer in zip(jobs, answers, strict=True):
+        for line in serving_lines(job, device, answer.step_time_s):
+            say(f"{_title(job)}: {line}")
     _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
     for job, answer in zip(jobs, answers, strict=True):
         for field, forecast in answer.by_field().items():
@@ -145,6 +149,7 @@ def _json_row(job: JobFeatures, answer: JobForecast) -> dict[str, Any]:
         "batch_size": job.job.batch_size,
         "iterations": job.job.iterations,
         **{field: json_forecast(forecast) for field, forecast in answer.by_field().items()},
+        **serving_figures(job, answer.step_time_s),
     }
 
 
