@@ -14,7 +14,13 @@ from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training.baselines import BASELINES
 from presage.pipelines.stages.evaluate import Metrics, score_forecasts
 
-SCALE = {"compute_utilization": 0.5, "memory": 4e8, "step_time": 0.05, "interference": 2.0}
+SCALE = {
+    "compute_utilization": 0.5,
+    "memory": 4e8,
+    "step_time": 0.05,
+    "power": 300.0,
+    "interference": 2.0,
+}
 FAMILIES = ("gpt", "mlp", "resnet")
 
 
