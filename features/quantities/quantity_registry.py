@@ -127,6 +127,11 @@ for _quantity in (COMPUTE_UTILIZATION, MEMORY, STEP_TIME, POWER, INTERFERENCE):
     register(_quantity)
 
 
+def required_quantities() -> dict[str, Quantity]:
+    """Return the quantities that every release predicts, by name."""
+    return {name: one for name, one in QUANTITIES.items() if not one.is_optional}
+
+
 def solo_quantities() -> dict[str, Quantity]:
     """Return the quantities of a solo job that have a model, by name."""
     return {name: one for name, one in QUANTITIES.items() if one.scope == "solo"}

@@ -46,7 +46,7 @@ from presage.serving.predictor.mlflow_model import ReleaseModel
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import check_change
 from tests.models.conftest import POLICY
-from tests.pipelines.conftest import required_quantities, without_onnx
+from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.serving.conftest import make_job, make_models
 from tests.serving.oip.requests import features, raw_request
 from tests.serving.support.running_server import RunningServer, start_server
@@ -94,7 +94,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     solo, interference = _featurized(campaign, features)
     forecasts, by_hand = {}, make_models()  # to export four networks takes seconds
     with without_onnx():
-        for name, quantity in required_quantities().items():
+        for name, quantity in required_solo_quantities().items():
             trained = replace(train.train(solo, quantity, SETTINGS, {}), onnx=by_hand[name])
             trained.write(models / name)
             forecasts[name] = trained.forecasts

@@ -17,7 +17,7 @@ from presage.pipelines.evaluation.plots import pictures
 from presage.pipelines.stages import evaluate, featurize, train
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.pipelines.stages.trained_quantities import UNTRAINED, trained_quantities
-from tests.pipelines.conftest import required_quantities, without_onnx
+from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of
 from tests.support.small_campaign import small_campaign
 
@@ -79,7 +79,7 @@ def test_a_required_quantity_without_rows_is_an_error(run):
 
 
 def test_a_required_quantity_counts_as_trained_so_that_a_missing_file_is_an_error(tmp_path):
-    assert set(trained_quantities(tmp_path)) == {*required_quantities(), "interference"}
+    assert set(trained_quantities(tmp_path)) == {*required_solo_quantities(), "interference"}
     with pytest.raises(TableError, match="compute_utilization"):
         evaluate.read_forecasts(tmp_path)
 
