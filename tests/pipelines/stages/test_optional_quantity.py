@@ -86,10 +86,7 @@ def test_a_required_quantity_counts_as_trained_so_that_a_missing_file_is_an_erro
 
 def test_an_evaluation_has_an_empty_plot_table_of_an_untrained_quantity(tmp_path):
     tables = forecasts()
-    figures = metrics_of(tables)
-    for found in (tables, figures):
-        del found[POWER.name]
-    evaluate.write_evaluation(figures, tables, tmp_path)
+    evaluate.write_evaluation(metrics_of(tables), tables, tmp_path)
     plots = tmp_path / "plots"
 
     for name in ("", "error_by_family/", "error_by_device/", "error_by_domain/"):
