@@ -42,7 +42,7 @@ def table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]:
-    """Return tables of the four required predictors, two splits, both domains, two kinds of devices."""
+    """Return tables of four predictors, two splits, both domains, two kinds of devices."""
     random = np.random.default_rng(0)
     told = {}
     for predictor in required_quantities():
