@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from presage.features.quantities.quantity_registry import QUANTITIES
 from tests.cli.test_cli import presage
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of, store
 
@@ -73,7 +74,7 @@ def test_plots_of_dvc_are_written_and_metrics_stay_unchanged(folder):
     plots = folder / "data/evaluation/plots"
 
     assert json.loads((folder / "data/evaluation/metrics.json").read_text()) == before
-    assert len(list(plots.glob("error_by_*/*.csv"))) == 12
+    assert len(list(plots.glob("error_by_*/*.csv"))) == 3 * len(QUANTITIES)
     assert set(pd.read_csv(plots / "error_by_domain/memory.csv")["domain"]) == {
         "in domain",
         "out of domain",
@@ -115,7 +116,7 @@ def damage(folder, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 14 missing); delete"),
+        (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 15 missing); delete"),
         (lambda t: t.assign(measured="much"), "column 'measured' has type str, must be numeric"),
         (lambda t: t.assign(**{"q0.1": np.nan}), "row 0 has a quantile that is not finite"),
         (lambda t: t.assign(measured=np.nan), "no measured row of split 'job'"),
