@@ -16,7 +16,7 @@ from presage.features.columns.schema import matrix, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.quantity_registry import solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, required_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.release import Release
 from presage.serving.codec.wire_values import write_job
@@ -26,7 +26,8 @@ from presage.serving.v1 import prediction_pb2 as pb
 CAMPAIGN = Path("data/profiles/cpu-2-zoo")
 DEVICES = ("rtx-3090", "v100-16gb", "a100-40gb", "cpu-2")
 JOBS, BATCH_ROWS = 1000, 1024
-SOLO_MODELS = tuple(solo_quantities())
+# Those that every release predicts.
+SOLO_MODELS = tuple(name for name, one in required_quantities().items() if one.scope == "solo")
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 PREDICT, PREDICT_MATRIX = (
     f"/presage.v1.PredictionService/{method}" for method in ("Predict", "PredictMatrix")
@@ -194,7 +195,7 @@ class _Writer:
 
         def check(answer: bytes) -> None:
             forecasts = pb.PredictResponse.FromString(answer).forecasts
-            for quantity in solo_quantities().values():
+            for quantity in map(QUANTITIES.__getitem__, SOLO_MODELS):
                 field = quantity.forecast_field
                 found = np.array([getattr(row, field).median for row in forecasts])
                 same(found, quantiles[quantity.name][:, median], f"Predict, {field}")

@@ -100,6 +100,11 @@ class Quantity:
             raise ValueError(f"quantity {self.name!r}: log-odds need a maximum of 1")
 
     @property
+    def is_optional(self) -> bool:
+        """Whether a release may lack it: the protocol has no fields that must be filled."""
+        return not self.in_proto
+
+    @property
     def is_scale(self) -> bool:
         """Whether it is learned as a logarithm, and forecasts are off by factors."""
         return self.transform == "log"

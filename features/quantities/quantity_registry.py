@@ -67,6 +67,21 @@ INTERFERENCE = Quantity(
     inputs=MEMBER_COLUMNS,
     minimum=1.0,
 )
+# Of GPUs only: a processor's meter is not read. It depends on how busy the device is, which the
+# shares of time in computing and in launching operators tell before a job runs.
+POWER = Quantity(
+    name="power",
+    unit="watts",
+    title="Power",
+    label="power",
+    column="power_w",
+    forecast_field="power_w",
+    inputs=(
+        "batch_size", "share", "half_precision", "roofline_s", "op_count", "bytes_per_op",
+        "compute_bound_share", "overhead_share",
+    ),
+    negligible=1.0,
+)  # fmt: skip
 # Forecast without a model of its own: start-up + iterations x step time.
 RUNTIME = Quantity(
     name="runtime",
@@ -108,8 +123,13 @@ def register(quantity: Quantity) -> None:
     QUANTITIES[quantity.name] = quantity
 
 
-for _quantity in (COMPUTE_UTILIZATION, MEMORY, STEP_TIME, INTERFERENCE):
+for _quantity in (COMPUTE_UTILIZATION, MEMORY, STEP_TIME, POWER, INTERFERENCE):
     register(_quantity)
+
+
+def required_quantities() -> dict[str, Quantity]:
+    """Return the quantities that every release predicts, by name."""
+    return {name: one for name, one in QUANTITIES.items() if not one.is_optional}
 
 
 def solo_quantities() -> dict[str, Quantity]:

@@ -408,6 +408,7 @@ OUTCOMES = Table(
         _optional("memory_peak_bytes", _INT, "as in `executions`"),
         _optional("step_time_median_s", _FLOAT, "median step"),
         _optional("runtime_s", _FLOAT, "from the job's start to its end"),
+        _optional("power_w", _FLOAT, "as in `executions`"),
         Column("versions", _TEXT, "framework version, as a 'name=version' word; '' if not given"),
     ),
 )

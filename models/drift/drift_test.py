@@ -247,7 +247,11 @@ class DriftMonitor:
                 name = f"{slice_name.partition(' ')[0]} {OTHER_SLICE}"
             stream = self._streams.get((quantity, name))
             if stream is None:
-                stream = _Stream(self._expectation(quantity, name), self._policy)
+                stream = _Stream(
+                    self._expectation(quantity, name),
+                    self._policy,
+                    _streams_per_outcome(self._guarantees),
+                )
                 self._streams[quantity, name] = stream
             yield stream
 
@@ -281,9 +285,18 @@ def judged_quantities() -> list[str]:
     return [*job_quantities(), INTERFERENCE.forecast_field, IN_DOMAIN]
 
 
-def _streams_per_outcome() -> int:
-    """Return the number of streams of one outcome: solo quantities and its input, by slice."""
-    return (len(solo_quantities()) + 1) * _SLICES_PER_OUTCOME
+def _streams_per_outcome(guarantees: Guarantees) -> int:
+    """Return the number of streams of one outcome: solo quantities and its input, by slice.
+
+    Quantities without a guarantee are not predicted. A release without guarantees predicts those
+    that every release must predict.
+    """
+    predicted = [
+        name
+        for name, quantity in solo_quantities().items()
+        if (name in guarantees if guarantees else not quantity.is_optional)
+    ]
+    return (len(predicted) + 1) * _SLICES_PER_OUTCOME
 
 
 def _slice_figures(
@@ -319,6 +332,7 @@ class _Stream:
 
     expectation: _Expectation
     policy: DriftPolicy
+    streams: int  # of one outcome, which share the probability of a false alarm
     jobs: int = 0
     runs: int = 0
     noticed_after: int | None = None
@@ -327,7 +341,7 @@ class _Stream:
     inputs: EDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        threshold = float(self.policy.false_alarm_outcomes * _streams_per_outcome())
+        threshold = float(self.policy.false_alarm_outcomes * self.streams)
         self.misses, self.changes, self.inputs = (EDetector(threshold) for _ in range(3))
         self._interval = interval_factors(
             self.expectation.allowed_below, self.expectation.allowed_above

@@ -93,11 +93,14 @@ class ScoredRelease:
         Size of its files.
     trained_on : frozenset of str, or None
         Digests of the training jobs; None if the release does not record them.
+    unscored : frozenset of str
+        Optional quantities that it predicts, but that no held-out row has a measurement of.
     """
 
     predictors: Mapping[str, HoldoutForecasts]
     size_bytes: int
     trained_on: frozenset[str] | None
+    unscored: frozenset[str] = frozenset()
 
     def figures(self) -> dict[str, Figures]:
         """Return the figures by predictor."""

@@ -50,7 +50,7 @@ def score_release(
     Raises
     ------
     TrainingError
-        A predictor has no held-out rows.
+        The predictor of a required quantity has no held-out rows.
     TableError
         A member of a co-location has no solo measurement.
     ReleaseError
@@ -58,14 +58,20 @@ def score_release(
         :mod:`presage.models.release.release`.
     """
     models = {name: _OnnxModel(release, name) for name in release.predictors}
+    unscored = frozenset(
+        name
+        for name in models
+        if QUANTITIES[name].is_optional and _held_out(solo, QUANTITIES[name].column).empty
+    )
     held_out = {
         name: _score_solo(release, model, solo)
         for name, model in models.items()
-        if QUANTITIES[name].scope == "solo"
+        if QUANTITIES[name].scope == "solo" and name not in unscored
     }
     held_out[INTERFERENCE.name] = _score_interference(release, models, solo, interference)
     files = [release.folder / MANIFEST, *map(release.model_path, models)]
-    return ScoredRelease(held_out, sum(path.stat().st_size for path in files), release.trained_on)
+    size_bytes = sum(path.stat().st_size for path in files)
+    return ScoredRelease(held_out, size_bytes, release.trained_on, unscored)
 
 
 class _OnnxModel:
@@ -120,13 +126,20 @@ class _OnnxModel:
         return ReleaseError(f"{self._path}: {first_line}; train it again with this version")
 
 
+def _held_out(solo: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the rows of held-out jobs with a measurement in a column."""
+    measured = solo[solo[column].notna()] if column in solo else solo.head(0)
+    rows: pd.DataFrame = measured[job_folds(list(measured["job_id"])) == HELD_OUT_FOLD]
+    return rows
+
+
 def _score_solo(release: Release, model: _OnnxModel, solo: pd.DataFrame) -> HoldoutForecasts:
     column = QUANTITIES[model.predictor].column
-    measured = solo[solo[column].notna()]
-    held_out = measured[job_folds(list(measured["job_id"])) == HELD_OUT_FOLD]
+    held_out = _held_out(solo, column)
     if held_out.empty:
+        measured = int(solo[column].notna().sum())
         raise TrainingError(
-            f"none of {len(measured)} measured jobs is held out to evaluate {model.predictor}; "
+            f"none of {measured} measured jobs is held out to evaluate {model.predictor}; "
             "measure more with `presage profile`"
         )
     features = _feature_rows(release, held_out)

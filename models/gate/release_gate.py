@@ -200,8 +200,9 @@ def decide(
     rows = tuple(_judge_figures(champion, challenger, policy))
     rejecting = [row for row in rows if row.verdict in REJECTING_VERDICTS]
     better = [row for row in rows if row.verdict == BETTER]
-    if (overlap := _training_overlap(challenger)) is not None:
-        return Decision(False, overlap, rows)
+    unfit = _training_overlap(challenger) or _lost_quantities(champion, challenger)
+    if unfit is not None:
+        return Decision(False, unfit, rows)
     if rejecting:
         first = min(rejecting, key=_rejection_rank)
         more = f", and {len(rejecting) - 1} more" if len(rejecting) > 1 else ""
@@ -227,6 +228,19 @@ def decide(
         f"{_format_number(first.challenger)}"
     )
     return Decision(True, reason, rows)
+
+
+def _lost_quantities(champion: ScoredRelease | None, challenger: ScoredRelease) -> str | None:
+    """Return why a release that predicts fewer quantities is rejected; None for others."""
+    if champion is None:
+        return None
+    before, now = ((one.unscored | one.predictors.keys()) for one in (champion, challenger))
+    if not (lost := sorted(before - now)):
+        return None
+    return (
+        f"the release does not predict {', '.join(lost)}, which the champion does; train it with "
+        "rows that have the measurement"
+    )
 
 
 def judged_jobs_in_training(scored: ScoredRelease) -> list[str]:

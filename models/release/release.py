@@ -35,7 +35,11 @@ from presage.errors import (
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
-from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
+from presage.features.quantities.quantity_registry import (
+    INTERFERENCE,
+    QUANTITIES,
+    required_quantities,
+)
 from presage.features.scaling.scaling_law import ScalingLaw, parse_law
 from presage.models.calibration.margins import DEVICE, JOB, NOVELTIES
 from presage.models.calibration.training_domain import Domain, classify, contains, parse_domain
@@ -346,12 +350,12 @@ def release_files(folder: Path) -> tuple[str, ...]:
     """Return the names of the files that the manifest in a folder names, its own name first.
 
     Names come from the registry of quantities, never from the manifest. If the manifest is
-    corrupt, all registered quantities are named: :func:`load_release` reports the fault.
+    corrupt, all required quantities are named: :func:`load_release` reports the fault.
     """
     try:
         names = _parse_predictors(read_manifest(folder / MANIFEST))
     except (*_MALFORMED, ReleaseError):
-        names = tuple(QUANTITIES)
+        names = tuple(required_quantities())
     return (MANIFEST, *(f"{name}.onnx" for name in names))
 
 

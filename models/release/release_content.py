@@ -85,9 +85,14 @@ class ReleaseContent:
                     "sha256": hashlib.sha256(self.models[name]).hexdigest(),
                 }
                 for name, quantity in QUANTITIES.items()
+                if name in self.models
             },
             "devices": [_device_as_json(device) for device in self.devices],
-            "trained_devices": {name: sorted(self.trained_devices[name]) for name in QUANTITIES},
+            "trained_devices": {
+                name: sorted(self.trained_devices[name])
+                for name in QUANTITIES
+                if name in self.models
+            },
             "max_members": dict(self.max_members),
             "domains": {name: domain.as_json() for name, domain in self.domains.items()},
             "trained_releases": {name: sorted(has) for name, has in self.trained_releases.items()},

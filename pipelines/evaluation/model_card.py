@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.release.release import Release
 from presage.pipelines.evaluation.evaluation_tables import error_by, judged, records
 from presage.pipelines.importers.import_run import Summary
@@ -47,8 +46,8 @@ def model_card(
         "| predictor | device | rows | job left out | covers | family left out | covers |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for predictor in QUANTITIES:
-        found = records(error_by("device", judged(forecasts[predictor])))
+    for predictor, table in forecasts.items():
+        found = records(error_by("device", judged(table)))
         by_device: dict[str, dict[str, dict[str, Any]]] = {}
         for row in found:
             by_device.setdefault(row["device"], {})[row["split"]] = row

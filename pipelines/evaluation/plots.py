@@ -67,8 +67,9 @@ def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
 
 
 def _plotted_quantities(plots: Path) -> list[str]:
-    """Return the quantities that have a table: an evaluation may be older than the newest."""
-    return [name for name in QUANTITIES if (plots / f"{name}.csv").is_file()]
+    """Return the quantities that have rows: one may be untrained, or newer than the evaluation."""
+    files = {name: plots / f"{name}.csv" for name in QUANTITIES}
+    return [n for n, file in files.items() if file.is_file() and not pd.read_csv(file).empty]
 
 
 def _panels(count: int) -> tuple[Any, Any]:

@@ -39,6 +39,7 @@ from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import fit_domains, is_measured
 from presage.pipelines.stages.stage import read_table, run_stage
+from presage.pipelines.stages.trained_quantities import trained_quantities
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
@@ -245,10 +246,11 @@ def assemble_release(
 ) -> Release:
     """Write the release folder from the outputs of the stages and the fine-tuned networks."""
     start, classes = read_pretrained(pretrained), trained_classes(models)
+    trained = trained_quantities(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     solo, interference = read_table(solo_file), read_table(interference_file)
     training, colocated = training_rows(solo), training_colocations(interference)
-    onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in QUANTITIES}
+    onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in trained}
     content = ReleaseContent(
         models=onnx_files,
         levels=LEVELS,
@@ -258,7 +260,7 @@ def assemble_release(
         domains=fit_domains(training, {} if start is None else start.domains),
         trained_releases=trained_releases(training, start),
         novelty_margins={
-            name: read_margins(models / name / "novelty_margins.json") for name in QUANTITIES
+            name: read_margins(models / name / "novelty_margins.json") for name in trained
         },
         setup_s=setup_quantiles(training),
         probes=make_probes(

@@ -34,6 +34,7 @@ from presage.pipelines.stages.train_interference import (
     pad_colocations,
     victim_folds,
 )
+from presage.pipelines.stages.trained_quantities import trained_quantities
 from presage.system.files.atomic_file import write_atomically
 from presage.system.text.progress import counted_progress
 
@@ -47,7 +48,7 @@ FORECAST_COLUMNS = (*FORECAST_KEY, "split", "features", "fold", "measured", *QUA
 
 
 def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
-    """Read the out-of-fold forecasts of each predictor's stage.
+    """Read the out-of-fold forecasts of each predictor's stage; of trained quantities only.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
         A table is missing or not parquet, lacks a column, or has a column that is not numeric.
     """
     forecasts = {}
-    for predictor in QUANTITIES:
+    for predictor in trained_quantities(models):
         path = models / predictor / "forecasts.parquet"
         table = read_table(path)
         missing = [name for name in FORECAST_COLUMNS if name not in table]
@@ -170,7 +171,8 @@ def evaluate(
 ) -> Metrics:
     """Return the metrics of the networks, and of baselines, whose fits take minutes."""
     metrics = {}
-    for predictor, quantity in QUANTITIES.items():
+    for predictor in forecasts:
+        quantity = QUANTITIES[predictor]
         scores = score_forecasts(forecasts[predictor])
         if quantity.scope == "co-location":
             baseline_scores = interference_baselines(solo, interference, forecasts)
@@ -188,7 +190,7 @@ def read_previous_metrics(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -
     """
     try:
         previous: Metrics = json.loads((folder / "metrics.json").read_text())
-        for predictor in QUANTITIES:
+        for predictor in forecasts:
             for split, models in score_forecasts(forecasts[predictor]).items():
                 if {name: previous[predictor][split][name] for name in models} != models:
                     return None
@@ -237,12 +239,17 @@ def summary(metrics: Metrics) -> Summary:
 
 
 def _write_plots(forecasts: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    for predictor, table in forecasts.items():
-        rows = judged(table)
+    any_rows = judged(next(iter(forecasts.values())))
+    for predictor in QUANTITIES:
+        is_trained = predictor in forecasts
+        rows = judged(forecasts[predictor]) if is_trained else any_rows
         points = rows[["split", "family", "device_kind", "domain", "measured", "predicted"]]
-        write_csv(points, folder / f"{predictor}.csv")
-        for group in GROUPS:
-            write_csv(error_by(group, rows), folder / f"error_by_{group}" / f"{predictor}.csv")
+        tables = {f"{predictor}.csv": points} | {
+            f"error_by_{group}/{predictor}.csv": error_by(group, rows) for group in GROUPS
+        }
+        for name, table in tables.items():
+            # `dvc plots` needs the file of an untrained quantity, too.
+            write_csv(table if is_trained else table.head(0), folder / name)
     write_csv(calibration_rows(forecasts), folder / "calibration.csv")
 
 

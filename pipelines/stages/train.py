@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,11 +45,12 @@ from presage.pipelines.stages.fit_solo import (
     fit_device_class,
 )
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
+from presage.pipelines.stages.trained_quantities import FORECASTS, UNTRAINED, write_untrained
 from presage.system.files.atomic_file import write_atomically
 
 OUTPUT_NAMES = (
-    "model.onnx", "novelty_margins.json", "forecasts.parquet",
-    *(f"{name}.npz" for name in DEVICE_CLASSES),
+    "model.onnx", "novelty_margins.json", FORECASTS,
+    *(f"{name}.npz" for name in DEVICE_CLASSES), UNTRAINED,
 )  # fmt: skip
 
 
@@ -89,7 +91,7 @@ class TrainedPredictor:
         text = json.dumps(margins, indent=2) + "\n"
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "novelty_margins.json", lambda path: path.write_text(text))
-        write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
+        write_atomically(folder / FORECASTS, self.forecasts.to_parquet)
         for name, trained in self.networks.items():
             write_atomically(folder / f"{name}.npz", partial(write_networks, trained))
 
@@ -203,6 +205,12 @@ def can_train(
     return len(rows) > 0 and cv.leaves_enough(folds_by_split(rows), measured)
 
 
+def _can_train_any(solo: pd.DataFrame, quantity: Quantity) -> bool:
+    return any(
+        can_train(solo[solo["device_class"] == name], quantity, None) for name in DEVICE_CLASSES
+    )
+
+
 def _forecast_unmeasured(
     solo: pd.DataFrame, quantity: Quantity, predictor: torch.nn.Module
 ) -> pd.DataFrame:
@@ -237,12 +245,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
-    settings = read_settings(args.predictor)
+    quantity, settings = QUANTITIES[args.predictor], read_settings(args.predictor)
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(args.predictor)
     starts = {name: read_scalar_networks(path) for name, path in files.items()}
-    train(solo, QUANTITIES[args.predictor], settings, starts).write(args.target)
+    if quantity.is_optional and not starts and not _can_train_any(solo, quantity):
+        reason = str(_too_few_rows(solo, quantity))
+        replace_folder(args.target, OUTPUT_NAMES, lambda folder: write_untrained(folder, reason))
+        sys.stderr.write(f"{quantity.name} is not predicted: {reason}\n")
+        return
+    train(solo, quantity, settings, starts).write(args.target)
 
 
 if __name__ == "__main__":

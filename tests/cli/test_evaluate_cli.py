@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from presage.features.quantities.quantity_registry import QUANTITIES
 from tests.cli.test_cli import presage
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of, store
 from tests.support import in_process
@@ -74,7 +75,7 @@ def test_plots_of_dvc_are_written_and_metrics_stay_unchanged(folder):
     plots = folder / "data/evaluation/plots"
 
     assert json.loads((folder / "data/evaluation/metrics.json").read_text()) == before
-    assert len(list(plots.glob("error_by_*/*.csv"))) == 12
+    assert len(list(plots.glob("error_by_*/*.csv"))) == 3 * len(QUANTITIES)
     assert set(pd.read_csv(plots / "error_by_domain/memory.csv")["domain"]) == {
         "in domain",
         "out of domain",

@@ -251,3 +251,47 @@ def test_every_named_extra_exists_in_the_project():
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())
 
     assert set(EXTRA_OF.values()) <= project["project"]["optional-dependencies"].keys()
+
+
+# --- jobs of the profiler's zoo -----------------------------------------------------------------
+
+
+def test_a_job_of_the_zoo_is_named_as_in_the_tables():
+    read = read_job("llm_decode/w256-d4-k8-c64/b2/inference/bf16", iterations=7)
+
+    assert read.job.job_id == "llm_decode/w256-d4-k8-c64/b2/inference/bf16"
+    assert (read.job.family, read.job.name) == ("llm_decode", "llm_decode/w256-d4-k8-c64")
+    assert (read.job.batch_size, read.job.iterations, read.job.precision) == (2, 7, "bf16")
+    assert not read.trains
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("mlp/w128-d2/b8/sgd", {"batch_size": 9}, "--batch-size cannot change a job of the zoo"),
+        ("mlp/w128-d2/b8/sgd", {"precision": "bf16"}, "--precision cannot change"),
+        ("mlp/w128-d2/b0/sgd", {}, "batch_size=0, must be >= 1"),
+        ("llm_decode/1b-c0/b1/inference", {}, "tokens=0, must be >= 1"),
+        ("llm_decode/1b-c8/b1/adam", {}, "is inference only"),
+        ("mpl/w128-d2/b8/sgd", {}, "no family 'mpl'; did you mean 'mlp'?"),
+        ("mlp/w128-d2/b8/sdg", {}, "optimizer 'sdg' is not known"),
+        ("mlp/w128-d2/b8/sgd/fp8", {}, "no precision 'fp8'"),
+        (f"mlp/w128-d2/b{10**20}/sgd", {}, "."),
+        (f"llm_decode/1b-c{10**20}/b1/inference", {}, "no variant"),
+        (f"llm_decode/8b-c{10**9 - 1}/b{10**9}/inference", {}, "."),
+    ],
+)
+def test_an_impossible_job_of_the_zoo_is_one_line(name, changes, words):
+    with pytest.raises((GraphError, InvalidJobError), match=words) as error:
+        read_job(name, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_such_a_name_is_read_instead(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mlp/w128-d2/b8/sgd"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no model")
+
+    with pytest.raises(GraphError, match="mlp/w128-d2/b8/sgd"):
+        read_job("mlp/w128-d2/b8/sgd")

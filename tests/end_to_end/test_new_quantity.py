@@ -19,10 +19,10 @@ from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
+    POWER,
     QUANTITIES,
     job_quantities,
     register,
-    solo_quantities,
 )
 from presage.models.drift.drift_test import DriftMonitor, DriftPolicy, judged_quantities
 from presage.models.gate.holdout_score import score_release
@@ -46,7 +46,7 @@ from presage.serving.predictor.mlflow_model import ReleaseModel
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import check_change
 from tests.models.conftest import POLICY
-from tests.pipelines.conftest import without_onnx
+from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.serving.conftest import make_job, make_models
 from tests.serving.oip.requests import features, raw_request
 from tests.serving.support.running_server import RunningServer, start_server
@@ -94,7 +94,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     solo, interference = _featurized(campaign, features)
     forecasts, by_hand = {}, make_models()  # to export four networks takes seconds
     with without_onnx():
-        for name, quantity in solo_quantities().items():
+        for name, quantity in required_solo_quantities().items():
             trained = replace(train.train(solo, quantity, SETTINGS, {}), onnx=by_hand[name])
             trained.write(models / name)
             forecasts[name] = trained.forecasts
@@ -228,7 +228,7 @@ def test_it_is_predicted_in_process(predictor):
         forecast = answer.additional[ENERGY.forecast_field]
         assert forecast.unit == "joules"
         assert 0 < forecast.low <= forecast.median <= forecast.high
-        assert list(answer.by_field()) == list(job_quantities())
+        assert list(answer.by_field()) == [n for n in job_quantities() if n != POWER.forecast_field]
 
 
 def test_it_is_predicted_over_grpc_in_the_generic_field(client, predictor):
@@ -281,7 +281,7 @@ def test_what_a_job_took_is_reported_and_judged(predictor):
     [
         (
             {"energy": 1.0},
-            "additional names a quantity that is not .*: energy_per_step_j",
+            "additional names a quantity that is not .*: power_w, energy_per_step_j",
         ),
         ({"energy_per_step_j": -1.0}, r"additional\['energy_per_step_j'\]=-1.0, must be a finite"),
     ],

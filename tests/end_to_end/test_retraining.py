@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from presage.cli.measuring.dvc_lock import enter_into_lock
-from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES, required_quantities
 from presage.features.tables import schemas as tables
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registered_release import RegisteredRelease
@@ -219,7 +219,7 @@ def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):
     reported = {f"data/{name}.json" for name in ("evaluation/summary", "hazard/metrics", "verdict")}
     assert shown.keys() == reported
     figures = shown["data/evaluation/summary.json"]
-    assert {name.split(".")[0] for name in figures} == set(QUANTITIES)
+    assert {name.split(".")[0] for name in figures} == set(required_quantities())
     assert len(figures) == 24
     assert all(both["old"] == both["new"] for both in figures.values())
 

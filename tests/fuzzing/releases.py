@@ -23,7 +23,6 @@ import onnx
 from presage.errors import ReleaseError
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.release.release import MANIFEST
 from presage.models.release.release_id import content_id
 from presage.serving.codec import wire_values
@@ -100,7 +99,7 @@ def _write(folder: Path, edits: Sequence[dict[str, Any]]) -> None:
         (folder / f"{name}.onnx").write_bytes(content)
     manifest = copy.deepcopy(_base()[0])
     manifest["release_id"] = _ID
-    for name in QUANTITIES:
+    for name in models:
         manifest["predictors"][name]["sha256"] = hashlib.sha256(models[name]).hexdigest()
     text = edited(manifest, [edit for edit in edits if "at" in edit])
     try:

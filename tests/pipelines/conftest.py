@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.pipelines.profiling.sampling import dcgm, nvml_device
 from presage.pipelines.stages import train, train_interference
+
+
+def required_solo_quantities() -> dict[str, Quantity]:
+    """Return the solo quantities that every campaign measures, also one on a processor."""
+    return {name: one for name, one in solo_quantities().items() if not one.is_optional}
 
 
 @contextmanager

@@ -47,6 +47,9 @@ class CampaignSettings:
         Every job is measured with each; "usual" is the family's own optimizer, "inference" none.
     batch_sizes : tuple of int
         Replacement for the families' own batch sizes; empty for those.
+    contexts : tuple of int
+        Context lengths in tokens of jobs that serve LLMs, which replace the families' own variants;
+        empty for those.
     members : mapping of int to float
         Weight of each size of a co-location.
     sharing : tuple of str
@@ -74,6 +77,7 @@ class CampaignSettings:
     precisions: tuple[str, ...] = ("fp32",)
     optimizers: tuple[str, ...] = (USUAL,)
     batch_sizes: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
     members: Mapping[int, float] = field(default_factory=lambda: {2: 0.7, 3: 0.3})
     sharing: tuple[str, ...] = ("time-slice",)
     solo_shares: tuple[float, ...] = (1.0,)
@@ -107,6 +111,7 @@ class CampaignSettings:
         if any(size < 1 for size in self.batch_sizes):
             raise ProfilingError(f"batch_sizes={list(self.batch_sizes)}, must be integers >= 1")
         _check("family", self.families, FAMILIES)
+        self._check_contexts()
         _check("size", (self.sizes,), ("", "small", "large"))
         _check("precision", self.precisions, PRECISIONS)
         _check("optimizer", self.optimizers, (USUAL, INFERENCE, *OPTIMIZERS))
@@ -129,9 +134,8 @@ class CampaignSettings:
         """Return every job that may be measured; ``large`` applies if ``sizes`` is empty."""
         if self.sizes:
             large = self.sizes == "large"
-        grid = [
-            c for c in all_configs(large=large) if not self.families or c.family in self.families
-        ]
+        every = all_configs(large=large, contexts=self.contexts)
+        grid = [c for c in every if not self.families or c.family in self.families]
         if self.batch_sizes:
             models = dict.fromkeys((c.family, c.variant, c.optimizer) for c in grid)
             grid = [JobConfig(f, v, b, o) for f, v, o in models for b in self.batch_sizes]
@@ -142,6 +146,16 @@ class CampaignSettings:
             for precision in self.precisions
         )
         return [*varied, *self.user_models()]
+
+    def _check_contexts(self) -> None:
+        if any(tokens < 1 for tokens in self.contexts):
+            raise ProfilingError(f"contexts={list(self.contexts)}, must be tokens >= 1")
+        serving = [name for name, family in FAMILIES.items() if family.context]
+        if self.contexts and self.families and not set(serving) & set(self.families):
+            raise ProfilingError(
+                f"contexts={list(self.contexts)} apply to {' and '.join(serving)} only; "
+                "add one of them to families"
+            )
 
     def _optimizers_of(self, config: JobConfig) -> Sequence[str]:
         """Return the optimizers of a job; an inference-only family has a single choice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from presage.pipelines.profiling.running.training_step import INFERENCE, TrainingStep
 from presage.pipelines.profiling.zoo import gnn, mlp, user_model
@@ -103,30 +103,37 @@ def _build_zoo_model(config: JobConfig) -> TrainingStep:
     if config.family not in FAMILIES:
         raise ValueError(_unknown("family", config.family, FAMILIES, where="the job zoo"))
     family = FAMILIES[config.family]
-    variants = family.variants | family.large
-    if config.variant not in variants:
-        where = f"family {config.family!r}"
-        raise ValueError(_unknown("variant", config.variant, variants, where=where))
+    try:
+        sizes = family.sizes(config.variant)
+    except KeyError as error:
+        where, known = f"family {config.family!r}", family.variants | family.large
+        raise ValueError(_unknown("variant", config.variant, known, where=where)) from error
     if config.batch_size < 1:
         raise ValueError(
             f"job {config.name!r}: batch_size={config.batch_size}, must be >= 1; "
             f"the grid has {', '.join(map(str, family.batch_sizes or family.large_batch_sizes))}"
         )
-    sizes = family.sizes(config.variant)
     return family.build(batch_size=config.batch_size, optimizer=config.optimizer, **sizes)
 
 
-def all_configs(*, large: bool = False) -> tuple[JobConfig, ...]:
+def all_configs(*, large: bool = False, contexts: Sequence[int] = ()) -> tuple[JobConfig, ...]:
     """Return the complete grid, each family with its customary optimizer, in a fixed order.
 
-    The result has the small variants, for a processor, or with ``large`` those for a GPU.
+    The result has the small variants, for a processor, or with ``large`` those for a GPU. With
+    ``contexts``, families that serve LLMs have variants of these context lengths instead.
     """
     return tuple(
         JobConfig(family.name, variant, batch_size, family.optimizer)
         for _, family in sorted(FAMILIES.items())
-        for variant in sorted(family.large if large else family.variants)
+        for variant in _variants(family, contexts, large=large)
         for batch_size in sorted(family.large_batch_sizes if large else family.batch_sizes)
     )
+
+
+def _variants(family: Family, contexts: Sequence[int], *, large: bool) -> list[str]:
+    if contexts and family.context:
+        return family.in_contexts(contexts, large=large)
+    return sorted(family.large if large else family.variants)
 
 
 def _unknown(what: str, name: str, known: Iterable[str], *, where: str) -> str:

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
-from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.gate import release_gate as gate
 from presage.models.gate.holdout_forecasts import HoldoutForecasts, Interval, ScoredRelease
 from presage.models.gate.holdout_score import score_release
@@ -82,6 +81,16 @@ def test_equal_is_no_improvement(policy):
     assert not decision.promote
     assert decision.reason.startswith("no improvement: no figure is better by more than 2 % with")
     assert {row.verdict for row in decision.rows} == {"within"}
+
+
+def test_a_release_that_predicts_fewer_quantities_is_rejected(policy):
+    fewer = replace(scored(), predictors={"memory": held_out()})
+
+    for champion in (scored(), replace(fewer, unscored=frozenset({"step_time"}))):
+        decision = decide(champion, fewer, policy)
+        assert not decision.promote
+        assert decision.reason.startswith("the release does not predict step_time, which the ")
+    assert decide(fewer, fewer, policy).reason.startswith("no improvement")
 
 
 def test_equally_good_releases_are_rarely_called_better_or_worse(policy):
@@ -283,7 +292,7 @@ def test_the_true_model_has_the_expected_scores(releases, tables):
     found = score_release(releases["good"], *tables)
     figures = found.figures()
 
-    assert list(figures) == list(QUANTITIES)
+    assert list(figures) == list(releases["good"].predictors)
     for predictor, of_predictor in figures.items():
         assert of_predictor["mape"] == pytest.approx(8, abs=2.5), predictor  # 10 % x sqrt(2 / pi)
         assert of_predictor["coverage_80%"] == pytest.approx(80, abs=12), predictor

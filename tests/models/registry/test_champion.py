@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import RegistryError, ReleaseError
-from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.features.quantities.quantity_registry import required_quantities
 from presage.models.registry import champion as module
 from presage.models.registry import mlflow_store
 from presage.models.registry.champion import (
@@ -439,7 +439,7 @@ def test_a_folder_with_another_name_is_not_intact(releases, tmp_path):
     assert is_intact(folder.rename(tmp_path / releases["poor"].release_id))
 
 
-@pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in QUANTITIES] + [MANIFEST])
+@pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in required_quantities()] + [MANIFEST])
 def test_corrupt_files_in_the_registry_are_rejected(two, cache, damaged):
     with (artifacts(two) / damaged).open("r+b") as file:
         file.seek(200)

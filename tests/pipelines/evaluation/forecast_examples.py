@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.features.quantities.quantity_registry import required_quantities
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training.baselines import BASELINES
 from presage.pipelines.stages.evaluate import Metrics, score_forecasts
 
-SCALE = {"compute_utilization": 0.5, "memory": 4e8, "step_time": 0.05, "interference": 2.0}
+SCALE = {
+    "compute_utilization": 0.5,
+    "memory": 4e8,
+    "step_time": 0.05,
+    "interference": 2.0,
+}
 FAMILIES = ("gpt", "mlp", "resnet")
 
 
@@ -40,7 +45,7 @@ def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]
     """Return tables of four predictors, two splits, both domains, two kinds of devices."""
     random = np.random.default_rng(0)
     told = {}
-    for predictor in QUANTITIES:
+    for predictor in required_quantities():
         rows = []
         for i in range(jobs):
             family = FAMILIES[i % len(FAMILIES)]

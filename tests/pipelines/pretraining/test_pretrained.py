@@ -13,7 +13,7 @@ import torch
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
-from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.manifest import job_digest
 from presage.models.release.release import load_release
@@ -34,6 +34,7 @@ from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import featurize, train, train_interference
 from presage.pipelines.stages import fit_solo as learn_solo
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
+from tests.pipelines.conftest import required_solo_quantities
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "data/pretrained"
@@ -163,7 +164,7 @@ def test_two_co_locations_of_a_gpu_suffice_for_fine_tuning(features, no_onnx):
     told = [solo.assign(split=split, features="full") for split in cv.SPLITS]
     forecasts = {
         name: pd.concat(told).assign(**{"q0.5": lambda rows, of=target: rows[of.column]})
-        for name, target in solo_quantities().items()
+        for name, target in required_solo_quantities().items()
     }
     start = read_pretrained(COMMITTED)
     assert start is not None
@@ -236,7 +237,7 @@ def test_a_release_keeps_its_pretrained_networks(features, step_time, tmp_path):
     start = read_pretrained(COMMITTED)
     assert start is not None
     forecasts = {}
-    for name, target in solo_quantities().items():
+    for name, target in required_solo_quantities().items():
         trained = (
             step_time
             if name == "step_time"

@@ -20,6 +20,7 @@ import yaml
 from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
+from presage.pipelines.stages.trained_quantities import UNTRAINED
 from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome
 from tests.support.small_campaign import small_campaign
 
@@ -32,8 +33,12 @@ WORK: dict[str, tuple[tuple[str, ...], str, str]] = {
     "ingest": (("--profiles", "data/profiles", "--to"), "data/outcomes/tables", "jobs.parquet"),
     "featurize": (("data/profiles/cpu-2", "--target"), "data/features", "solo.parquet"),
     **{
-        f"train {name}": ((name, *FEATURES, "--target"), f"data/models/{name}", "model.onnx")
-        for name in solo_quantities()
+        f"train {name}": (
+            (name, *FEATURES, "--target"),
+            f"data/models/{name}",
+            UNTRAINED if quantity.is_optional else "model.onnx",  # no processor measures power
+        )
+        for name, quantity in solo_quantities().items()
     },
     "train_interference": (
         (*FEATURES, *MODELS, "--target"), "data/models/interference", "model.onnx",

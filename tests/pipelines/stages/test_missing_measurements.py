@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from presage.errors import ReleaseError, TrainingError
-from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
@@ -18,7 +18,7 @@ from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 from presage.pipelines.stages import fit_solo as learn_solo
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
-from tests.pipelines.conftest import without_onnx
+from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.pipelines.public_files import ROOT
 
 SETS_AND_SPLITS = 4
@@ -48,7 +48,7 @@ def forecasts(frames):
     with without_onnx():
         told = {
             name: train.train(solo, target, SETTINGS, {}).forecasts
-            for name, target in solo_quantities().items()
+            for name, target in required_solo_quantities().items()
         }
         together = train_interference.train(solo, interference, told, SETTINGS_TOGETHER, {})
     return told | {"interference": together.forecasts}

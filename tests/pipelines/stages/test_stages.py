@@ -33,6 +33,7 @@ from presage.pipelines.stages import evaluate, featurize, promote, train, train_
 from presage.pipelines.stages import fit_solo as learn_solo
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.pipelines.stages.stage import run_stage
+from tests.pipelines.conftest import required_solo_quantities
 
 ROOT = Path(__file__).parents[3]
 CAMPAIGN = ROOT / "data/profiles/cpu-2"
@@ -80,7 +81,7 @@ def workspace(tmp_path_factory):
     solo = pd.read_parquet(features / "solo.parquet")
     interference = pd.read_parquet(features / "interference.parquet")
     forecasts = {}
-    for name, target in solo_quantities().items():
+    for name, target in required_solo_quantities().items():
         trained = train.train(solo, target, SETTINGS, {})
         trained.write(models / name)
         forecasts[name] = trained.forecasts
@@ -300,7 +301,7 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
     nothing = pd.read_parquet(workspace / "data/features/interference.parquet").head(0)
     forecasts = {
         name: pd.read_parquet(workspace / f"data/models/{name}/forecasts.parquet")
-        for name in solo_quantities()
+        for name in required_solo_quantities()
     }
     with pytest.raises(TrainingError, match="no co-location was measured"):
         train_interference.train(solo, nothing, forecasts, SETTINGS_TOGETHER, {})

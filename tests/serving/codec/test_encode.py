@@ -24,7 +24,7 @@ from presage.serving.predictor.quantiles import (
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.support.slow_tests import examples
 
-JOB_UNITS = {name: quantity.unit for name, quantity in job_quantities().items()}
+JOB_UNITS = {name: one.unit for name, one in job_quantities().items() if one.in_proto}
 MOST_LEVELS = 16  # that a request may ask for
 ODD = [0.0, -0.0, 1.0, -1.5, float("nan"), float("inf"), float("-inf"), 5e-324, 1.7e308, 7e300]
 NUMBERS = st.sampled_from(ODD) | st.floats(width=64)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.onnx_model import OnnxModel
 
@@ -26,7 +25,7 @@ def served(release) -> ServedModels:
             levels=len(release.levels),
             least=1.0 if name == "interference" else 0.0,
         )
-        for name in QUANTITIES
+        for name in release.predictors
     }
     return ServedModels.from_release(release, models)
 
@@ -34,5 +33,5 @@ def served(release) -> ServedModels:
 @pytest.fixture(scope="session")
 def never_run(release) -> ServedModels:
     """Served models that fail the test when one of them runs."""
-    models: dict[str, Any] = {name: NeverRun() for name in QUANTITIES}
+    models: dict[str, Any] = {name: NeverRun() for name in release.predictors}
     return ServedModels.from_release(release, models)

@@ -6,7 +6,7 @@ import presage
 from presage.errors import UnknownModelError
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import schema_hash
-from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.features.quantities.quantity_registry import required_quantities
 from presage.serving.oip.messages import message
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from tests.serving.oip.requests import COLUMNS
@@ -53,7 +53,9 @@ def test_interference_takes_members_and_a_mask(served):
     assert tensors(found.outputs) == {"quantiles": ("FP32", [-1, -1, 5])}
 
 
-@pytest.mark.parametrize(("name", "unit"), [(q.name, q.unit) for q in QUANTITIES.values()])
+@pytest.mark.parametrize(
+    ("name", "unit"), [(q.name, q.unit) for q in required_quantities().values()]
+)
 def test_parameters_describe_units_and_columns(served, name, unit):
     found = {key: value.string_param for key, value in metadata(served, name).parameters.items()}
 
@@ -70,7 +72,7 @@ def test_no_column_has_a_comma_in_its_name():
     assert not any("," in name for name in (*COLUMNS, *MEMBER_COLUMNS))
 
 
-@pytest.mark.parametrize("name", QUANTITIES)
+@pytest.mark.parametrize("name", required_quantities())
 def test_a_served_model_is_ready_under_its_version_too(served, release, name):
     assert ready(served, name)
     assert ready(served, name, release.release_id)

@@ -33,6 +33,42 @@ SIZES: dict[str, dict[str, int]] = {
     },  # Llama 3
 }  # fmt: skip
 
+# Attention with as many heads of keys as of queries, grouped-query and multi-query attention.
+SERVED: dict[str, dict[str, int]] = {
+    "w256-d4-k8": {
+        "vocabulary": 8_000, "width": 256, "depth": 4, "heads": 8, "kv_heads": 8,
+        "mlp": 768, "tied": 1,
+    },
+    "w384-d6-k2": {
+        "vocabulary": 16_000, "width": 384, "depth": 6, "heads": 6, "kv_heads": 2,
+        "mlp": 1024, "tied": 1,
+    },
+    "w512-d4-k1": {
+        "vocabulary": 8_000, "width": 512, "depth": 4, "heads": 8, "kv_heads": 1,
+        "mlp": 1536, "tied": 0,
+    },
+}  # fmt: skip
+
+
+def check_sizes(*, width: int, depth: int, heads: int, kv_heads: int, tokens: int) -> None:
+    """Raise a ValueError for sizes of which no decoder can be built."""
+    for name, size in (
+        ("width", width), ("depth", depth), ("heads", heads), ("kv_heads", kv_heads),
+        ("tokens", tokens),
+    ):  # fmt: skip
+        if size < 1:
+            raise ValueError(f"decoder: {name}={size}, must be >= 1")
+    if heads % kv_heads:
+        raise ValueError(
+            f"decoder: kv_heads={kv_heads} does not divide heads={heads}; "
+            "the heads of queries are divided equally among those of keys"
+        )
+    if width % (2 * heads):
+        raise ValueError(
+            f"decoder: width={width} is not a multiple of 2 x heads={heads}; "
+            "rotary positions need heads of an even width"
+        )
+
 
 class KeyValueCache:
     """Keys and values of up to ``length`` tokens, in one layer.
@@ -149,6 +185,7 @@ class Llama(nn.Module):
         tied: int, tokens: int,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_sizes(width=width, depth=depth, heads=heads, kv_heads=kv_heads, tokens=tokens)
         self.token = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.token.weight, std=0.02)
         self.rotation = Rotation(width // heads, tokens)

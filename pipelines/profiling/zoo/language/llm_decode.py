@@ -6,7 +6,7 @@ import torch
 
 from presage.pipelines.profiling.running.training_step import INFERENCE, TrainingStep, inference
 from presage.pipelines.profiling.zoo.family import Family
-from presage.pipelines.profiling.zoo.language.llama_model import SIZES, Llama
+from presage.pipelines.profiling.zoo.language.llama_model import SERVED, SIZES, Llama
 from presage.pipelines.profiling.zoo.language.llm_prefill import CachedLlama, require_inference
 
 
@@ -49,4 +49,7 @@ FAMILY = Family(
         "8b-c1024": SIZES["8b"] | {"context": 1024},
     },
     large_batch_sizes=(1, 8, 32, 128),
+    context="context",
+    served=SERVED,
+    large_served=SIZES,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from presage.pipelines.profiling.running.training_step import INFERENCE, TrainingStep, inference
 from presage.pipelines.profiling.zoo.family import Family
-from presage.pipelines.profiling.zoo.language.llama_model import SIZES, KeyValueCache, Llama
+from presage.pipelines.profiling.zoo.language.llama_model import SERVED, SIZES, KeyValueCache, Llama
 
 
 class CachedLlama(nn.Module):
@@ -70,4 +70,7 @@ FAMILY = Family(
         "8b-t1024": SIZES["8b"] | {"tokens": 1024},
     },
     large_batch_sizes=(1, 4, 16),
+    context="tokens",
+    served=SERVED,
+    large_served=SIZES,
 )  # fmt: skip

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 JOB_FORMATS = (
     "ONNX file, TensorFlow graph (.pb, .pbtxt, .meta or a SavedModel folder), JSON file of job "
-    "features, or module:function that returns a torch module and example inputs."
+    "features, module:function that returns a torch module and example inputs, or job of the "
+    "profiler's zoo, such as llm_decode/8b-c4096/b8/inference/bf16."
 )
 Iterations = Annotated[
     int | None,

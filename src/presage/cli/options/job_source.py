@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from presage.errors import InvalidJobError
+from presage.errors import GraphError, InvalidJobError
 from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
 
 # Defaults of a model; a JSON job has its own values.
 BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION = 32, 1000, "sgd", "fp32"
+# Name of a job of the profiler's zoo, such as resnet/w16-d8/b32/sgd; importing its parser takes a
+# second.
+_ZOO_NAME = re.compile(r"[a-z0-9_]+/[a-z0-9-]+/b\d+/[a-z]+(?:/[a-z0-9]+)?")
 # A binary or text graph, and a checkpoint's graph; a folder is a SavedModel.
 TENSORFLOW_SUFFIXES = (".pb", ".pbtxt", ".meta")
 
@@ -26,9 +30,9 @@ def read_job(
     precision: str | None = None,
     dims: Sequence[str] | None = None,
 ) -> JobFeatures:
-    """Return the features of an ONNX file, TensorFlow graph, JSON job or ``module:function``.
+    """Return the features of a file, ``module:function`` or job of the profiler's zoo.
 
-    None means "not given": a JSON job has its own values, a model has the defaults above.
+    None means "not given": JSON and zoo jobs have their own values, a model the defaults above.
 
     Raises
     ------
@@ -40,9 +44,12 @@ def read_job(
         NAME=N.
     """
     path = Path(source)
+    fixed = {"batch-size": batch_size, "optimizer": optimizer, "precision": precision}
+    changed = [name for name, given in fixed.items() if given]
     if path.suffix == ".json":
-        fixed = {"batch-size": batch_size, "optimizer": optimizer, "precision": precision}
-        return _from_json(path, iterations, [name for name, given in fixed.items() if given])
+        return _from_json(path, iterations, changed)
+    if _ZOO_NAME.fullmatch(source) and not path.exists():
+        return _from_zoo(source, iterations or ITERATIONS, changed)
     settings: dict[str, Any] = {
         "batch_size": batch_size or BATCH_SIZE,
         "iterations": iterations or ITERATIONS,
@@ -69,6 +76,32 @@ def _from_json(path: Path, iterations: int | None, changed: Sequence[str]) -> Jo
     if iterations is None:
         return features
     return replace(features, job=replace(features.job, iterations=iterations))
+
+
+def _from_zoo(name: str, iterations: int, changed: Sequence[str]) -> JobFeatures:
+    """Trace a job of the zoo; its name states how it runs."""
+    if changed:
+        raise InvalidJobError(
+            f"{name}: --{changed[0]} cannot change a job of the zoo; write it into the name, "
+            "FAMILY/VARIANT/bBATCH/OPTIMIZER, with /PRECISION at the end unless it is fp32"
+        )
+    from presage.pipelines.profiling.graph_tracing import trace
+    from presage.pipelines.profiling.zoo import parse
+
+    config = parse(name)
+    try:
+        graph = trace(config)
+    except (ValueError, RuntimeError, TypeError, OverflowError) as error:  # torch's, of sizes
+        raise GraphError(str(error).partition("\n")[0]) from error
+    return job_features.from_graph(
+        graph,
+        name=config.model,
+        batch_size=config.batch_size,
+        iterations=iterations,
+        job_id=config.name,
+        family=config.family,
+        precision=config.precision,
+    )
 
 
 def _dimension(text: str) -> tuple[str, int]:

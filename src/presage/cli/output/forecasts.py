@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from presage.cli.output.json_output import print_json
+from presage.cli.output.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import Device
 from presage.features.forecast import (
     COLOCATED_JOBS,
@@ -18,7 +19,11 @@ from presage.features.forecast import (
     Forecast,
 )
 from presage.features.job.job_description import JobFeatures
-from presage.features.quantities.quantity_registry import COMPUTE_UTILIZATION, job_quantities
+from presage.features.quantities.quantity_registry import (
+    COMPUTE_UTILIZATION,
+    POWER,
+    job_quantities,
+)
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 from presage.system.text.terminal import Name, Table, print_table, say
 from presage.system.text.units import quantity
@@ -55,6 +60,11 @@ def print_forecasts(
             name = Name("" if i else _title(job))
             table.add_row(name, _label(field), *_forecast_cells(forecast))
     print_table(table)
+    for job, answer in zip(jobs, answers, strict=True):
+        for line in serving_lines(job, device, answer.step_time_s):
+            say(f"{_title(job)}: {line}")
+        for joules in _energy_per_step_j(answer).values():
+            say(f"{_title(job)}: {quantity(joules, 'joules')} per step, power x step time")
     _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
     for job, answer in zip(jobs, answers, strict=True):
         for field, forecast in answer.by_field().items():
@@ -145,7 +155,15 @@ def _json_row(job: JobFeatures, answer: JobForecast) -> dict[str, Any]:
         "batch_size": job.job.batch_size,
         "iterations": job.job.iterations,
         **{field: json_forecast(forecast) for field, forecast in answer.by_field().items()},
+        **serving_figures(job, answer.step_time_s),
+        **_energy_per_step_j(answer),
     }
+
+
+def _energy_per_step_j(answer: JobForecast) -> dict[str, float]:
+    """Return the energy of a step by its JSON key; empty if no power was predicted."""
+    power = answer.additional.get(POWER.forecast_field)
+    return {} if power is None else {"step_energy_j": power.median * answer.step_time_s.median}
 
 
 def json_forecast(forecast: Forecast) -> dict[str, Any]:

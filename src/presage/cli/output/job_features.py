@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from presage.cli.output.json_output import print_json
+from presage.cli.output.llm_serving import serving_lines
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Device
 from presage.features.job.job_description import JobFeatures
@@ -26,6 +27,8 @@ def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_jso
         f"{job.parameters:,} parameters, {quantity(job.peak_live_bytes, 'bytes')} of live tensors, "
         f"roofline step time {quantity(roofline_s, 'seconds')} on {device.kind}"
     )
+    for line in serving_lines(job, device):
+        say(line)
     unknown = sum(row.count for row in job.op_stats if row.kind == "Other")
     if unknown:
         text = f"{unknown} operators are of unknown kind: the job is out of domain"

@@ -25,7 +25,7 @@ def train(
         typer.Option(metavar="DIR", help="Pretrained networks to fine-tune on rows of GPUs."),
     ] = Path("data/pretrained"),
 ) -> None:
-    """Train the four predictors without DVC.
+    """Train the predictors of all quantities without DVC.
 
     The settings are those of params.yaml. `dvc repro` trains when an input has changed, and also
     evaluates, registers and promotes the release.

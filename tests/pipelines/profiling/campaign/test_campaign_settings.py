@@ -59,6 +59,16 @@ def test_batch_sizes_may_differ_from_the_familys():
     assert {config.variant for config in configs} == set(FAMILIES["mlp"].variants)
 
 
+def test_contexts_and_batch_sizes_are_a_grid_of_the_served_models():
+    configs = settings(
+        families=("llm_decode",), contexts=(64, 128), batch_sizes=(2, 3), sizes="small"
+    ).configs(large=True)
+
+    models = {config.variant.rpartition("-")[0] for config in configs}
+    assert models == set(FAMILIES["llm_decode"].served)
+    assert len(configs) == len(models) * 2 * 2
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -74,6 +84,11 @@ def test_batch_sizes_may_differ_from_the_familys():
         ({"budget_s": float("inf")}, "budget_s=inf, must be a number"),
         ({"window_s": float("nan")}, "seconds > 0"),
         ({"batch_sizes": (0,)}, ">= 1"),
+        ({"contexts": (64, 0)}, r"contexts=\[64, 0\], must be tokens >= 1"),
+        (
+            {"contexts": (64,), "families": ("mlp",)},
+            "apply to llm_decode and llm_prefill only; add one of them to families",
+        ),
         ({"solo_shares": (0.5,)}, "must contain 1.0"),
         ({"solo_shares": (1.0, 2.0)}, "above 0"),
         ({"models": ({"model": "nothing"},)}, "is not a job; use"),
@@ -91,6 +106,16 @@ def test_the_error_of_an_impossible_selection_has_a_remedy(changes, words):
 
 
 # --- the file -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_the_campaign_files_of_llms_are_of_one_campaign(kind):
+    wanted = CampaignSettings(
+        budget_s=60, **read_campaign_file(ROOT / f"benchmarks/profiling/llm_{kind}.yaml")
+    )
+
+    assert wanted.campaign == "cpu-2-llm-2026-11"
+    assert {config.family for config in wanted.configs(large=True)} == {f"llm_{kind}"}
 
 
 def test_the_shipped_campaign_file_is_valid():
