@@ -39,7 +39,7 @@ from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import fit_domains, is_measured
 from presage.pipelines.stages.stage import read_table, run_stage
-from presage.pipelines.stages.trained_quantities import trained_quantities
+from presage.pipelines.trained_quantities import trained_quantities
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 

@@ -34,7 +34,7 @@ from presage.pipelines.stages.train_interference import (
     pad_colocations,
     victim_folds,
 )
-from presage.pipelines.stages.trained_quantities import trained_quantities
+from presage.pipelines.trained_quantities import trained_quantities
 from presage.system.files.atomic_file import write_atomically
 from presage.system.text.progress import counted_progress
 

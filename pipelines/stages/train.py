@@ -45,7 +45,7 @@ from presage.pipelines.stages.fit_solo import (
     fit_device_class,
 )
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
-from presage.pipelines.stages.trained_quantities import FORECASTS, UNTRAINED, write_untrained
+from presage.pipelines.trained_quantities import FORECASTS, UNTRAINED, write_untrained
 from presage.system.files.atomic_file import write_atomically
 
 OUTPUT_NAMES = (

@@ -15,7 +15,7 @@ from presage.features.columns.schema import columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY
 from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.margins import Margins
-from presage.models.networks.predictors import ScalarPredictor, route_by_device_class
+from presage.models.networks.predictors import route_by_device_class
 from presage.models.onnx_export.export import export
 from presage.models.onnx_export.fused_solo import FusedScalar
 from presage.models.onnx_export.trees import TREES, connect_trees
@@ -41,7 +41,7 @@ def onnx_forecasts(trees, x: np.ndarray) -> np.ndarray:
     connect_trees(model, trees)
     onnx.checker.check_model(model)
     found = session(model.SerializeToString()).run(None, {"features": x.astype(np.float32)})
-    return found[0][:, 0]
+    return np.asarray(found[0])[:, 0]
 
 
 def session(content: bytes) -> ort.InferenceSession:
@@ -62,7 +62,7 @@ def test_converted_trees_equal_those_of_scikit_learn(seed, n, width, distinct, s
     y = rng.normal(size=n)
     model = make_trees().fit(x, y)
     positions = rng.permutation(width + 2)[:width]
-    trees = convert_trees(model, positions, weight=1.0)
+    trees = convert_trees(model, positions.tolist(), weight=1.0)
     thresholds = trees.threshold[trees.low != torch.arange(len(trees.low))].numpy()
     at = np.concatenate([x.ravel(), thresholds, np.nextafter(thresholds, np.float32(np.inf))])
     requested = rng.choice(at, (200, width)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_rows_with_a_weight_of_0_are_not_used():
         assert torch.equal(one, other)
 
 
-def with_trees(name: str = "step_time", margins=None, weight: float = 0.3) -> ScalarPredictor:
+def with_trees(name="step_time", margins=None, weight=0.3):
     """Return networks of random weights, with trees fitted to random targets."""
     raw = rows(80, 3)
     y = np.random.default_rng(3).normal(size=80)

@@ -20,7 +20,7 @@ import yaml
 from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
-from presage.pipelines.stages.trained_quantities import UNTRAINED
+from presage.pipelines.trained_quantities import UNTRAINED
 from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome
 from tests.support.small_campaign import small_campaign
 

@@ -16,7 +16,7 @@ from presage.models.training.fit import FitConfig
 from presage.pipelines.evaluation.plots import pictures
 from presage.pipelines.stages import evaluate, featurize, train
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
-from presage.pipelines.stages.trained_quantities import UNTRAINED, trained_quantities
+from presage.pipelines.trained_quantities import UNTRAINED, trained_quantities
 from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of
 from tests.support.small_campaign import small_campaign

@@ -164,8 +164,11 @@ def test_a_full_response_with_some_errors():
 def corrected(rows: int, source: str = DEVICE) -> Corrections:
     """Return corrections of all rows but the first."""
     number = np.arange(rows)
+    errors = np.asarray(0.1 * number, np.float64)
     sources = ["", *[source] * (rows - 1)]
-    return Corrections(0.1 * number, number, sources, np.ones(rows), np.ones(rows))
+    return Corrections(
+        np.asarray(0.1 * number, np.float64), number, sources, np.ones(rows), np.ones(rows)
+    )
 
 
 @pytest.mark.parametrize("levels", [0, 1, MOST_LEVELS])

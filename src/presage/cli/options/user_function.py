@@ -19,14 +19,9 @@ from presage.system.text.user_code import place_of
 
 
 def trace_function(
-    source: str,
-    *,
-    batch_size: int,
-    iterations: int,
-    optimizer: str,
-    precision: str,
+    source: str, *, batch_size: int, iterations: int, optimizer: str, precision: str,
     batch_is_given: bool = False,
-) -> JobFeatures:
+) -> JobFeatures:  # fmt: skip
     """Return the features of the model that ``module:function`` returns on the meta device.
 
     The function, or class, takes the batch size if it has a parameter, and returns
@@ -43,20 +38,20 @@ def trace_function(
     name = source.partition(":")[2]
     # Also while tracing, for tensors that the model's forward creates.
     with _one_line(source), importable_from_here(), torch.device("meta"):
-        if batch_is_given and not takes_batch_size(find_user_object(source)):
-            raise GraphError(
-                "has no parameter batch_size, so --batch-size cannot change its batch; add the "
-                "parameter, or leave out the option"
-            )
+        if batch_is_given:
+            _check_batch_size(source)
         module, inputs = call_user_function(source, batch_size)
         return job_features.from_module(
-            module,
-            inputs,
-            iterations=iterations,
-            optimizer=optimizer,
-            precision=precision,
-            name=name,
-            family=name,
+            module, inputs,
+            iterations=iterations, optimizer=optimizer, precision=precision, name=name, family=name,
+        )  # fmt: skip
+
+
+def _check_batch_size(source: str) -> None:
+    if not takes_batch_size(find_user_object(source)):
+        raise GraphError(
+            "has no parameter batch_size, so --batch-size cannot change its batch; add the "
+            "parameter, or leave out the option"
         )
 
 

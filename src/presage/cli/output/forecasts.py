@@ -47,6 +47,21 @@ def print_forecasts(
         rows = [_json_row(job, answer) for job, answer in zip(jobs, answers, strict=True)]
         print_json(_header(answers[0].step_time_s, device) | {"jobs": rows})
         return
+    print_table(_forecast_table(jobs, answers, device))
+    for job, answer in zip(jobs, answers, strict=True):
+        for line in serving_lines(job, device, answer.step_time_s):
+            say(f"{_title(job)}: {line}")
+        for joules in _energy_per_step_j(answer).values():
+            say(f"{_title(job)}: {quantity(joules, 'joules')} per step, power x step time")
+    _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
+    for job, answer in zip(jobs, answers, strict=True):
+        for field, forecast in answer.by_field().items():
+            _say_correction(f"{_label(field)} of {_title(job)}", forecast)
+
+
+def _forecast_table(
+    jobs: Sequence[JobFeatures], answers: Sequence[JobForecast], device: Device
+) -> Table:
     first = answers[0].step_time_s
     table = Table(title=f"Forecasts on {device.kind} by release {first.release_id}")
     table.add_column("job")
@@ -59,16 +74,7 @@ def print_forecasts(
         for i, (field, forecast) in enumerate(answer.by_field().items()):
             name = Name("" if i else _title(job))
             table.add_row(name, _label(field), *_forecast_cells(forecast))
-    print_table(table)
-    for job, answer in zip(jobs, answers, strict=True):
-        for line in serving_lines(job, device, answer.step_time_s):
-            say(f"{_title(job)}: {line}")
-        for joules in _energy_per_step_j(answer).values():
-            say(f"{_title(job)}: {quantity(joules, 'joules')} per step, power x step time")
-    _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
-    for job, answer in zip(jobs, answers, strict=True):
-        for field, forecast in answer.by_field().items():
-            _say_correction(f"{_label(field)} of {_title(job)}", forecast)
+    return table
 
 
 def print_colocation(
