@@ -166,9 +166,7 @@ def corrected(rows: int, source: str = DEVICE) -> Corrections:
     number = np.arange(rows)
     errors = np.asarray(0.1 * number, np.float64)
     sources = ["", *[source] * (rows - 1)]
-    return Corrections(
-        np.asarray(0.1 * number, np.float64), number, sources, np.ones(rows), np.ones(rows)
-    )
+    return Corrections(errors, number, sources, np.ones(rows), np.ones(rows))
 
 
 @pytest.mark.parametrize("levels", [0, 1, MOST_LEVELS])
