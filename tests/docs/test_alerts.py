@@ -51,6 +51,6 @@ def test_each_alert_has_a_severity_a_summary_and_an_example():
 
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool; apt-get install prometheus")
 def test_the_examples_raise_their_alerts():
-    command = [str(PROMTOOL), "test", "rules", FOLDER / "alerts_test.yaml"]
+    command = [str(PROMTOOL), "test", "rules", str(FOLDER / "alerts_test.yaml")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
