@@ -73,7 +73,7 @@ class MlflowReader:
         name = _name(condition)
         if self._database is not None:
             with self._rows() as rows:
-                if not rows.execute(_MODELS, (name,)).fetchall():
+                if _is_new(rows) or not rows.execute(_MODELS, (name,)).fetchall():
                     return []
                 return [ModelWithAliases(dict(rows.execute(_ALIASES, (name,)).fetchall()))]
         found = self._json("registered-models/search", filter=condition)
@@ -89,6 +89,8 @@ class MlflowReader:
         name = _name(condition)
         if self._database is not None:
             with self._rows() as rows:
+                if _is_new(rows):
+                    return Versions()
                 tags = rows.execute(_TAGS, (name,)).fetchall()
                 return _with_tags(rows.execute(_VERSIONS, (name,)).fetchall(), tags)
         return Versions(self._server_versions(condition))
@@ -138,6 +140,11 @@ def reading(connection: MlflowConnection, action: str) -> Iterator[MlflowReader]
             f"{connection.uri}: cannot {action} ({text}); check that the registry is up, or name "
             f"another with --registry or {ENVIRONMENT_VARIABLE}"
         ) from error
+
+
+def _is_new(rows: sqlite3.Connection) -> bool:
+    """Return whether a database has no tables yet: MLflow creates them at its first write."""
+    return not rows.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
 
 
 def _name(condition: str) -> str:

@@ -412,11 +412,15 @@ def test_a_second_run_of_a_rejected_release_changes_nothing(run, registry, relea
     assert registry.versions() == before
 
 
-def test_the_decision_file_is_the_same_on_another_registry(run, registry, releases, tmp_path):
+def test_the_decision_file_is_the_same_on_another_registry(
+    run, registry, releases, tmp_path, empty_database, monkeypatch
+):
     first = run(releases["good"])
-    (tmp_path / "registry" / "mlflow.db").unlink()
+    (tmp_path / "other").mkdir()
+    shutil.copy(empty_database, tmp_path / "other" / "mlflow.db")
+    monkeypatch.setenv("PRESAGE_REGISTRY", f"sqlite:///{tmp_path}/other/mlflow.db")
 
-    assert run(releases["good"]) == first  # a new registry, the microseconds are others
+    assert run(releases["good"]) == first  # the microseconds are others
 
 
 def test_a_lost_decision_file_is_restored_from_the_registry(run, registry, releases, tmp_path):

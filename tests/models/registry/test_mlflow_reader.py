@@ -56,6 +56,14 @@ def test_commands_that_read_do_not_import_mlflow(two, command):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_database_without_tables_has_no_release(tmp_path):
+    (tmp_path / "mlflow.db").touch()
+    reader = MlflowReader(f"sqlite:///{tmp_path}/mlflow.db", MODEL)
+
+    assert read_releases(reader) == []
+    assert read_journal(reader) == []
+
+
 def test_a_server_that_is_down_is_an_error_of_one_line(tmp_path):
     uri = "http://127.0.0.1:9"
     with (

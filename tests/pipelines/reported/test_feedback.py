@@ -97,7 +97,7 @@ def test_no_held_out_job_is_trained_on_under_another_name(tmp_path):
 def rows_of(*values):
     names = ["source", "measured_at_s", "job_id", "device_kind", "share", "step_time_median_s"]
     told = pd.DataFrame(values, columns=names)
-    return told.assign(compute_utilization=0.5, memory_peak_bytes=np.nan)
+    return told.assign(compute_utilization=0.5, memory_peak_bytes=np.nan, power_w=np.nan)
 
 
 def test_weights_halve_with_every_half_life_before_the_newest_report():

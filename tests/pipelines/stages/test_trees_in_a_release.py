@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from presage.errors import ConfigError, ReleaseError
-from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.models.networks.predictors import ScalarPredictor
 from presage.models.release.release import load_release
@@ -25,7 +25,7 @@ from presage.pipelines.stages.fit_solo import fit_device_class
 from presage.pipelines.stages.stage import PARAMS
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import check_change
-from tests.pipelines.conftest import without_onnx
+from tests.pipelines.conftest import required_solo_quantities, without_onnx
 from tests.serving.conftest import make_models
 from tests.support.small_campaign import small_campaign
 
@@ -203,7 +203,7 @@ def release(features, solo, step_time):
     step_time.write(models / "step_time")
     interference = pd.read_parquet(features / "interference.parquet")
     with without_onnx():
-        for name, quantity in solo_quantities().items():
+        for name, quantity in required_solo_quantities().items():
             if name != "step_time":
                 trained = replace(train.train(solo, quantity, WITHOUT, {}), onnx=by_hand[name])
                 trained.write(models / name)
