@@ -32,7 +32,7 @@ test: style ## set up, lint, types, import rules, and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 types fast-tests
 	@echo "slow tests were skipped: make test-all runs them, too"
 
-test-all: lint ## the same with all tests, as in CI: three quarters of an hour
+test-all: lint ## the same with all tests, as in CI: an hour
 	PRESAGE_TEST_FAULTS=all $(PYTEST) --numprocesses logical
 
 coverage: .venv/.installed ## the tests, and which lines of the code they ran: slower

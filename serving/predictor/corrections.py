@@ -142,10 +142,9 @@ def _correct_solo(known: QuantityOffsets, rows: _SoloRows) -> Corrections | None
     """
     fitted, shared, bound_effects, device_left = known.fitted, [], [], []
     for kind, precision in rows.places:
-        device, of_precision, bound = (
-            effect for effect, _ in terms.shared_terms(kind, precision, 0.0)
-        )
-        shared.append(known.find(terms.shared_terms(kind, precision, 0.0), None))
+        parts = terms.shared_terms(kind, precision, 0.0)
+        (device, _), (of_precision, _), (bound, _) = parts
+        shared.append(known.find(parts, None))
         bound_effects.append(fitted.effects.get(bound, 0.0))
         device_left.append(known.deviation_left((device, of_precision)))
     at = rows.place.tolist()
