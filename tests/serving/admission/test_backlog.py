@@ -80,15 +80,16 @@ def retry_after_s(backlog: Backlog, now_s: float) -> float:
 def test_calls_are_refused_while_too_many_wait():
     async def main():
         async with waiting() as (held, more):
+            # Seconds apart: after a read that took long, the next one is due much later.
             await more(3)
             held.backlog.check(1000.0)
             await more(2)
             for _ in range(2):  # each of which is one less that waits
-                assert retry_after_s(held.backlog, 1000.1) > 0
-            held.backlog.check(1000.1)
+                assert retry_after_s(held.backlog, 1010.0) > 0
+            held.backlog.check(1010.0)
             assert held.backlog.count_calls() == (5, 5)
             await held.end()
-            held.backlog.check(1000.2)
+            held.backlog.check(1020.0)
             assert held.backlog.count_calls() == (5, 0)
 
     asyncio.run(main())
