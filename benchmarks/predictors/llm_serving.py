@@ -2,9 +2,9 @@
 
 Run ``python -m benchmarks.predictors.llm_serving``; it takes minutes on one core. Networks are
 trained on the committed campaigns of a processor without the families llm_decode and llm_prefill,
-then with some of their jobs. ``data/profiles/cpu-2-llm`` is read too, if it exists:
+then with some of their jobs. ``data/profiles/cpu-2-llm`` has most of these jobs:
 ``presage profile --campaign benchmarks/profiling/llm_decode.yaml --out data/profiles/cpu-2-llm``
-writes it, and ``llm_prefill.yaml`` adds to it.
+measured it, and ``llm_prefill.yaml`` added to it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,6 @@ SERVING = Path("data/profiles/cpu-2-llm")
 GPU = Path("data/profiles/h200")
 FAMILIES = ("llm_decode", "llm_prefill")
 KNOWN: tuple[int | None, ...] = (0, 1, 5, None)  # serving jobs in training; None: all others
-NO_SERVING_CAMPAIGN = (
-    "The rows are the serving jobs of `data/profiles/cpu-2-zoo`, which has few contexts of one",
-    "model each: the errors by context and batch size below are of one to five jobs. A campaign of",
-    "three models at four contexts is prepared (`benchmarks/profiling/llm_decode.yaml` and",
-    "`llm_prefill.yaml`). The machine at hand was busy: the profiler found a foreign load of 0.7",
-    "to 0.87 in each of 27 runs, above its limit of 0.05, so none of these rows is kept.",
-)
 FOLDS, SEEDS = 4, (0, 1, 2)
 
 
@@ -175,8 +168,9 @@ def page(results: Sequence[Result], rows: int) -> Iterator[str]:
     yield "**This is PyTorch on a processor, not vLLM or another LLM server:** no paged attention,"
     yield "no continuous batching, sequences of equal length, models of 1 to 60 million parameters."
     yield ""
-    if not SERVING.is_dir():
-        yield from NO_SERVING_CAMPAIGN
+    yield "The jobs are the campaign `data/profiles/cpu-2-llm`, three models at four lengths and two or"
+    yield "three batch sizes, and the serving jobs of `data/profiles/cpu-2-zoo`. A run with more than 5 %"
+    yield "of other load on the processor was repeated until it had less."
     yield ""
     yield "## Error by the number of serving jobs in training"
     yield ""
@@ -229,7 +223,7 @@ def both(percent: np.ndarray) -> str:
 def main() -> None:
     """Write the page."""
     make_torch_deterministic()
-    folders = [*OURS, *([SERVING] if SERVING.is_dir() else [])]
+    folders = [*OURS, SERVING]
     with TemporaryDirectory() as folder:
         featurize(folders, Path(folder))
         solo = pd.read_parquet(Path(folder) / "solo.parquet")

@@ -101,7 +101,7 @@ def workspace(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("name", "jobs", "families", "colocations"),
-    [("cpu-2", 150, 13, 200), ("cpu-2-zoo", 150, 18, 60)],
+    [("cpu-2", 150, 13, 200), ("cpu-2-zoo", 150, 18, 60), ("cpu-2-llm", 60, 2, 0)],
 )
 def test_the_committed_campaigns_have_the_documented_size(name, jobs, families, colocations):
     campaign = read_campaign(CAMPAIGN.with_name(name))
@@ -110,10 +110,10 @@ def test_the_committed_campaigns_have_the_documented_size(name, jobs, families, 
     assert len(ran) >= jobs
     assert len({job.job.family for job in campaign.jobs.values()}) == families
     assert campaign.colocations["colocation_id"].nunique() >= colocations
-    assert set(campaign.colocations["members"]) >= {2, 3}
+    assert not colocations or set(campaign.colocations["members"]) >= {2, 3}
 
 
-@pytest.mark.parametrize("name", ["cpu-2", "cpu-2-zoo"])
+@pytest.mark.parametrize("name", ["cpu-2", "cpu-2-zoo", "cpu-2-llm"])
 def test_stored_graphs_equal_those_of_the_current_tracer(name):
     jobs = tables.read(tables.JOBS, CAMPAIGN.with_name(name) / "jobs.parquet").to_pandas()
     smallest = jobs.loc[jobs.groupby("family")["peak_live_bytes"].idxmin()]
