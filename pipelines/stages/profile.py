@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BUDGET_S = 150.0  # default; params.yaml, a campaign file or a flag overrides it
 ANCHOR_BUDGET_S = 300.0  # at most; the anchors of a precision take about two minutes
 BUSY = 0.1  # share of the device; it changes step times noticeably
-FEW_JOBS = 10  # measured in one run: too few to learn from
+FEW_JOBS = 10  # too few to learn from
 
 
 def run_profile(
@@ -79,6 +79,7 @@ def main(argv: list[str] | None = None) -> None:
     settings = _read_file(campaign_file) if campaign_file else _read_params(params)
     if options.get("anchor"):
         settings = {"campaign": "anchor", "budget_s": ANCHOR_BUDGET_S}
+    earlier = _measured_jobs(folder)
     end = run_profile(folder, settings | options, ray_address=ray_address)
     sys.stderr.write(
         f"measured {end.solo} jobs solo and {end.colocated} co-locations "
@@ -90,11 +91,22 @@ def main(argv: list[str] | None = None) -> None:
             "are those of a busy machine; measure into a new folder when it is quiet\n"
         )
     chosen = settings | options
-    if end.solo < FEW_JOBS and not (chosen.get("jobs") or chosen.get("anchor")):
+    known = earlier + end.solo
+    if known < FEW_JOBS and not (chosen.get("jobs") or chosen.get("anchor")):
         sys.stderr.write(
-            f"warning: the budget was enough for {counted(end.solo, 'job')}, and forecasts learned "
+            f"warning: the budget was enough for {counted(known, 'job')}, and forecasts learned "
             "from so few are poor; repeat with a larger --budget to measure more into this folder\n"
         )
+
+
+def _measured_jobs(folder: Path) -> int:
+    """Return the number of solo runs in a campaign folder, 0 if it has none."""
+    path = folder / "executions.parquet"
+    if not path.is_file():
+        return 0
+    from presage.features.tables import schemas as tables
+
+    return int(tables.read(tables.EXECUTIONS, path).num_rows)
 
 
 def _parser() -> argparse.ArgumentParser:

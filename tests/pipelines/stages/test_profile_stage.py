@@ -1,6 +1,8 @@
 """What the stage `profile` says at its end."""
 
+import shutil
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from presage.pipelines.profiling.campaign import campaign
 from presage.pipelines.profiling.campaign.campaign_progress import Progress
 from presage.pipelines.stages import profile
 
+CAMPAIGN = Path(__file__).parents[3] / "data/profiles/cpu-2-llm"
 WARNING = "warning: the budget was enough for"
 
 
@@ -37,6 +40,14 @@ def test_a_budget_for_few_jobs_is_warned_of(tmp_path, monkeypatch, capsys, solo,
     assert f"measured {solo} jobs solo" in said
     assert (WARNING in said) is is_warned
     assert "1 jobs" not in said.partition(WARNING)[2]
+
+
+def test_jobs_of_earlier_runs_count(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "out"
+    shutil.copytree(CAMPAIGN, folder)
+    end = Progress("done", "", solo=2, colocated=0, failed=0, elapsed_s=9.0, left_s=0.0)
+
+    assert WARNING not in said_of(end, tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(("load", "is_warned"), [(0.05, False), (0.3, True)])
