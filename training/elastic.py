@@ -99,7 +99,8 @@ def begin(
     SystemExit
         A signal requested this worker to leave while it waited for a leader.
     ElasticError
-        An argument is not valid, or the leader rejects this worker.
+        An argument is not valid, the checkpoint is corrupt or of another model, optimizer, data set
+        or seed, or the leader rejects this worker.
     """
     check_batch(batch, 1)
     _check_process_group(model)
@@ -122,6 +123,7 @@ def begin(
         "seed": seed,
         "virtual_shards": shards,
     }
+    state.specification = dict(specification)
     session = _session(specification)
     has_checkpoint = on_disk.restore(state)
     run = Run(

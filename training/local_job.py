@@ -26,6 +26,7 @@ from presage.training.job_folder import (
 from presage.training.leader.job_config import JobConfig, write_config
 from presage.training.leader.journal import Journal
 from presage.training.leader_restarts import LeaderRestarts
+from presage.training.local_gpus import LocalGpus, visible_gpus
 from presage.training.wire import Message, connect, receive, send
 
 _POLL_S = 0.1
@@ -120,6 +121,7 @@ class LocalJob:
         self.folder, self._state = JobFolder(state, job), state
         self._config, self._command, self._say = config, list(command), say
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._gpus = LocalGpus(visible_gpus())
         self._started = 0
         self._log_bytes = 0
         self._resize_requests = 0
@@ -181,6 +183,7 @@ class LocalJob:
         for name, process in list(self._workers.items()):
             if (status := process.poll()) is not None:
                 del self._workers[name]
+                self._gpus.release(name)
                 if status not in (0, LEFT):
                     self._say(f"worker {name} ended with status {status}")
         self._follow_log()
@@ -206,6 +209,7 @@ class LocalJob:
             name = f"w{self._started}"
             variables = {
                 **PROCESS_GROUP,
+                **self._gpus.allocate(name),
                 JOB_VARIABLE: self.folder.job,
                 STATE_VARIABLE: str(self._state.resolve()),
                 WORKER_VARIABLE: name,

@@ -11,6 +11,7 @@ import torch
 
 from presage.errors import ElasticError
 from presage.training import elastic
+from presage.training.worker.training_state import TrainingState
 from tests.training.support.job import running
 from tests.training.support.laws import check_equals_uninterrupted, check_exactly_once
 from tests.training.support.worker_process import data, make_model, train
@@ -151,3 +152,76 @@ def test_a_job_continues_from_its_checkpoint(tmp_path):
     for one, other in zip(model.state_dict().values(), expected.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     assert step.number == 15
+
+
+def save_one_epoch(path, **changes):
+    """Train an epoch, and write a checkpoint to a file after each step."""
+    x, y = data(96)
+    model, run = begin(checkpoint=path, checkpoint_interval_s=0.0, **changes)
+    for step in run.steps(epochs=1):
+        loss_fn = torch.nn.functional.binary_cross_entropy_with_logits
+        loss_fn(model(x[step.indices]), y[step.indices]).backward()
+        run.apply()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples": 95}, r"another number of samples \(96, this script has 95\)"),
+        ({"seed": 1}, r"another seed \(0, this script has 1\)"),
+        ({"data_set_digest": "y"}, r"another digest of the data set \('x', this script has 'y'\)"),
+    ],
+)
+def test_a_checkpoint_of_another_data_set_or_seed_is_rejected(tmp_path, changes, message):
+    path = tmp_path / "job.ckpt"
+    save_one_epoch(path, data_set_digest="x")
+
+    with pytest.raises(ElasticError, match=f"job.ckpt: .*{message}; remove the file to start"):
+        begin(checkpoint=path, **{"data_set_digest": "x"} | changes)
+    _, run = begin(checkpoint=path, batch=24)  # the cursor counts samples, so this may change
+    assert (run.cursor.epoch, run.cursor.position) == (1, 0)
+
+
+def test_a_checkpoint_of_another_model_or_optimizer_is_rejected(tmp_path):
+    path = tmp_path / "job.ckpt"
+    save_one_epoch(path)
+
+    for width, optimizer, message in (
+        (16, torch.optim.SGD, "another model"),
+        (8, torch.optim.Adam, "another optimizer"),
+    ):
+        model = make_model(width)
+        with pytest.raises(ElasticError, match=message):
+            elastic.begin(
+                model, optimizer(model.parameters()), samples=96, batch=12, checkpoint=path
+            )
+
+
+def test_a_state_of_tensors_of_another_shape_is_rejected():
+    states = [
+        TrainingState(one, torch.optim.SGD(one.parameters(), lr=0.1), None)
+        for one in (torch.nn.Linear(4, 1), torch.nn.Linear(4, 3))  # torch would repeat the one row
+    ]
+    with pytest.raises(ElasticError, match=r"does not fit .* shape \(1, 4\), not \(3, 4\)"):
+        states[1].restore(states[0].capture())
+
+
+def test_a_state_with_a_scheduler_is_rejected_by_a_worker_without_one():
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain = TrainingState(model, optimizer, None)
+    scheduled = TrainingState(model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 10))
+
+    for one, other in ((plain, scheduled), (scheduled, plain)):
+        with pytest.raises(ElasticError, match="only one of both has a learning-rate scheduler"):
+            one.restore(other.capture())
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x80\x02}.", b"PK\x03\x04"])
+def test_a_corrupt_checkpoint_is_reported_with_its_path(tmp_path, content):
+    path = tmp_path / "job.ckpt"
+    path.write_bytes(content)
+
+    with pytest.raises(ElasticError, match=r"job.ckpt: the state is corrupt; remove") as error:
+        begin(checkpoint=path)
+    assert "\n" not in str(error.value)

@@ -105,6 +105,23 @@ def test_a_newcomer_with_another_data_set_is_rejected_by_one_line(tmp_path):
         assert sizes(job) == [1]
 
 
+def test_a_newcomer_with_another_number_of_epochs_ends_and_the_others_continue(tmp_path):
+    with running(tmp_path, workers=1) as job:
+        job.start("a", gates=GATES)
+        job.wait_at("g1")
+        job.resize(2)
+        job.start("b", epochs=4)
+        job.wait_ready(1)
+        for gate in GATES.values():
+            job.open(gate)
+        error = job.finish()["b"]["error"]
+
+        assert "another number of epochs (3, this script has 4)" in error
+        assert sizes(job) == [1, 2, 1]
+        check_exactly_once(job)
+        check_equals_uninterrupted(job)
+
+
 def test_more_workers_than_samples_of_a_batch_are_rejected_by_one_line(tmp_path):
     with running(tmp_path, workers=1) as job:
         job.start("a", batch=2, gates=GATES)

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from presage.errors import ElasticError
 from presage.system.files.atomic_file import replace_bytes
 from presage.training.worker.training_state import TrainingState
 
@@ -45,8 +46,21 @@ class Checkpoint:
         return ""
 
     def restore(self, state: TrainingState) -> bool:
-        """Take over the state on disk; return whether there is one."""
+        """Take over the state on disk; return whether there is one.
+
+        Raises
+        ------
+        ElasticError
+            The file cannot be read, is corrupt, or is of a job that trains something else.
+        """
         if self._path is None or not self._path.exists():
             return False
-        state.restore(self._path.read_bytes())
+        try:
+            state.restore(self._path.read_bytes())
+        except OSError as error:
+            raise ElasticError(f"checkpoint {self._path}: {error.strerror or error}") from None
+        except ElasticError as error:
+            raise ElasticError(
+                f"checkpoint {self._path}: {error}; remove the file to start from the beginning"
+            ) from None
         return True

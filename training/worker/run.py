@@ -204,6 +204,7 @@ class Run:
     def _start(self, epochs: int) -> None:
         """Report that this worker is ready for its first generation."""
         self._is_started, self._epochs = True, epochs
+        self._state.specification["epochs"] = epochs
         self._reports = ProgressReports(
             self._session, self._checkpoint, self._data_set.samples, epochs
         )

@@ -71,8 +71,9 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
     """Train a small model; return its state at the end, or when this worker left."""
     torch.set_num_threads(1)
     samples = options.get("samples", SAMPLES)
-    x, y = data(max(samples, 1))
-    model = make_model(options.get("width", 8), options.get("dropout", 0.0))
+    device = options.get("device", "cpu")
+    x, y = (one.to(device) for one in data(max(samples, 1)))
+    model = make_model(options.get("width", 8), options.get("dropout", 0.0)).to(device)
     if options.get("no_norm", True):
         model[1] = torch.nn.Identity()
     wrapped = wrap(model) if options.get("is_wrapped") else model

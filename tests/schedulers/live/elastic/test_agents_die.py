@@ -62,6 +62,59 @@ def test_a_new_agent_adopts_the_workers_of_a_killed_one(tmp_path):
 
 
 @all_faults
+@pytest.mark.parametrize("when", ["resized", "started"])
+def test_an_agent_killed_in_the_middle_of_a_growth_completes_it(tmp_path, when):
+    elastic = ElasticCluster(tmp_path)
+    try:
+        elastic.up("n0")
+        elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
+        nodes = elastic.trains("wide", 2)
+        workers = elastic.workers("wide")
+        elastic.agent("n1")
+        until(lambda: elastic.leader_status("wide").get("desired") == 3)
+        if when == "started":
+            until(lambda: elastic.workers("wide").keys() == {*workers, "m3"})
+
+        elastic.kill("n1")
+        elastic.advances("wide")
+        elastic.agent("n1")
+
+        assert elastic.trains("wide", 3) == nodes | {"m3": "n1"}
+        assert workers.items() <= elastic.workers("wide").items()
+        assert elastic.ends("wide") == 0
+        assert elastic.sizes("wide") == [2, 3, 0]
+        assert elastic.status("wide").attempt == 1
+    finally:
+        elastic.close()
+
+
+@all_faults
+def test_an_agent_killed_while_a_worker_leaves_gives_its_device_to_another_job(tmp_path):
+    elastic = ElasticCluster(tmp_path)
+    try:
+        elastic.up("n0", "n1")
+        elastic.submit(elastic.elastic("wide", 20, (3, 4, 4), sample_s=1.0))
+        nodes = elastic.trains("wide", 4)
+
+        elastic.submit(elastic.job("rigid", 10, 0.05))
+        until(lambda: elastic.leader_status("wide").get("desired") == 3)
+        leaving = until(
+            lambda: [one.name for one in elastic.status("wide").members if one.state == "leaving"]
+        )
+        victim = nodes[leaving[0]]
+        elastic.kill(victim)
+        elastic.agent(victim)
+
+        assert elastic.over("rigid")["rigid"] == pb.FINISHED
+        elastic.trains("wide", 4)
+        assert elastic.ends("wide") == 0
+        assert elastic.sizes("wide") == [4, 3, 4, 0]
+        assert elastic.status("wide").attempt == 1
+    finally:
+        elastic.close()
+
+
+@all_faults
 def test_the_workers_of_other_nodes_continue_when_a_node_is_lost(elastic):
     elastic.up("n0", "n1")
     elastic.submit(elastic.elastic("wide", 30, (1, 4, 4), grace_s=1.0))
