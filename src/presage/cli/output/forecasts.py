@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from presage.cli.output.data_loading import loading_figures, loading_lines
 from presage.cli.output.json_output import print_json
 from presage.cli.output.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import Device
@@ -18,6 +19,7 @@ from presage.features.forecast import (
     UNKNOWN,
     Forecast,
 )
+from presage.features.job.data_loading import LoadingForecast
 from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity_registry import (
     COMPUTE_UTILIZATION,
@@ -41,10 +43,16 @@ def print_forecasts(
     device: Device,
     *,
     as_json: bool,
+    loading: Sequence[LoadingForecast] = (),
 ) -> None:
-    """Print what each job does on the device without co-located jobs."""
+    """Print what each job does on the device without co-located jobs.
+
+    ``loading`` has the forecast with data loading of each job, or is empty.
+    """
     if as_json:
         rows = [_json_row(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        for row, found in zip(rows, loading, strict=False):
+            row["data_loading"] = loading_figures(found)
         print_json(_header(answers[0].step_time_s, device) | {"jobs": rows})
         return
     print_table(_forecast_table(jobs, answers, device))
@@ -53,6 +61,9 @@ def print_forecasts(
             say(f"{_title(job)}: {line}")
         for joules in _energy_per_step_j(answer).values():
             say(f"{_title(job)}: {quantity(joules, 'joules')} per step, power x step time")
+    for job, found in zip(jobs, loading, strict=False):
+        for line in loading_lines(found):
+            say(f"{_title(job)}: {line}")
     _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
     for job, answer in zip(jobs, answers, strict=True):
         for field, forecast in answer.by_field().items():
