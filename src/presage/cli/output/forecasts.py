@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from presage.cli.output.data_loading import loading_figures, loading_lines
+from presage.cli.output.derived.data_loading import loading_figures, loading_lines
+from presage.cli.output.derived.llm_serving import serving_figures, serving_lines
 from presage.cli.output.json_output import print_json
-from presage.cli.output.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import Device
 from presage.features.forecast import (
     COLOCATED_JOBS,
@@ -41,9 +41,9 @@ def print_forecasts(
     jobs: Sequence[JobFeatures],
     answers: Sequence[JobForecast],
     device: Device,
+    loading: Sequence[LoadingForecast] = (),
     *,
     as_json: bool,
-    loading: Sequence[LoadingForecast] = (),
 ) -> None:
     """Print what each job does on the device without co-located jobs.
 

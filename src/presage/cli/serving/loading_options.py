@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,26 +111,23 @@ class LoadingOptions:
                 f"--sample-load-ms: the predicted step of {job.job.name!r} includes loading; set "
                 "loads_data to false in its JSON file"
             )
-        hand_over_s = _seconds(self.hand_over_ms)
-        cores, step_cores = float(self.host_cores or "inf"), 1.0
-        if device_class(device) == PROCESSOR:
-            if self.host_cores is not None:
-                raise ConfigError(
-                    f"--host-cores is for GPUs; {device.kind} has {device.cores} cores"
-                )
-            cores = float(device.cores)
-            if hand_over_s is None:
-                hand_over_s = processor_hand_over_s(job.memory.batch_bytes)
-            step_cores = min(answer.compute_utilization.median, 1.0) * cores
-        return DataLoading(
+        loading = DataLoading(
             sample_s=(self.sample_load_ms or 0.0) / 1000,
             sample_cpu_s=_seconds(self.sample_cpu_ms),
-            hand_over_s=hand_over_s or 0.0,
             workers=self.loader_workers or 0,
             batch_size=job.job.batch_size,
-            host_cores=cores,
-            step_cores=step_cores,
+            hand_over_s=_seconds(self.hand_over_ms) or 0.0,
+            host_cores=float(self.host_cores or "inf"),
         )
+        if device_class(device) != PROCESSOR:
+            return loading
+        if self.host_cores is not None:
+            raise ConfigError(f"--host-cores is for GPUs; {device.kind} has {device.cores} cores")
+        if self.hand_over_ms is None:
+            copy_s = processor_hand_over_s(job.memory.batch_bytes)
+            loading = replace(loading, hand_over_s=copy_s)
+        busy = min(answer.compute_utilization.median, 1.0) * device.cores
+        return replace(loading, host_cores=float(device.cores), step_cores=busy)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

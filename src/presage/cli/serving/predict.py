@@ -81,8 +81,8 @@ class ForecastOptions:
         else:
             placements = [Placement(job, device) for job in jobs]
             answers = backend.predict(placements, coverage=self.coverage)
-            found = loading.forecasts(jobs, answers, device)
-            print_forecasts(jobs, answers, device, as_json=as_json, loading=found)
+            loaded = loading.forecasts(jobs, answers, device)
+            print_forecasts(jobs, answers, device, loaded, as_json=as_json)
 
     def _print_scaling(
         self, backend: PredictionBackend, jobs: list[JobFeatures], device: Device, *, as_json: bool
