@@ -65,9 +65,9 @@ def augmented(pixels: np.ndarray[Any, Any], index: int, side: int) -> np.ndarray
 def convolutional() -> nn.Module:
     """Return a small convolutional network."""
     layers: list[nn.Module] = []
-    for inputs, outputs in ((3, 16), (16, 32), (32, 64)):
+    for inputs, outputs in ((3, 12), (12, 24), (24, 48)):
         layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (SIDE // 8) ** 2, CLASSES))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(48 * (SIDE // 8) ** 2, CLASSES))
 
 
 class PatchTransformer(nn.Module):

@@ -25,7 +25,7 @@ SMALL_STALL = 0.05  # share of a step
 
 # Of any batch, and by its size: processes on a virtual machine with two cores. Fitted to a job that
 # is in no reported row of the benchmark.
-HAND_OVER_S, HAND_OVER_BYTES_PER_S = 4.0e-4, 2.0e9
+HAND_OVER_S, HAND_OVER_BYTES_PER_S = 1.7e-03, 1.9e09
 
 STEP, WORKERS, HOST_CORES = "step", "loader workers", "host cores"
 TRAINING_PROCESS = "training process"
