@@ -70,8 +70,9 @@ def test_handing_over_a_large_batch_takes_time():
     large_s = processor_hand_over_s(round(2 * HAND_OVER_BYTES_PER_S))
 
     assert large_s == pytest.approx(HAND_OVER_S + 2)
-    assert at(SLOW, sample_s=0.0, workers=1, hand_over_s=large_s).stall_s(5.0) == pytest.approx(large_s)
-    assert at(SLOW, sample_s=0.0, workers=1, hand_over_s=0.0).stall_s(5.0) == 0
+    ready = at(SLOW, sample_s=0.0, workers=1)
+    assert at(ready, hand_over_s=large_s).stall_s(5.0) == pytest.approx(large_s)
+    assert at(ready, hand_over_s=0.0).stall_s(5.0) == 0
 
 
 @pytest.mark.parametrize(("step_s", "workers"), [(10.0, 0), (0.4, 1), (0.2, 2), (0.1, 4)])
