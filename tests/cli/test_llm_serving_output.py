@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from presage.cli.options.job_source import read_job
-from presage.cli.output.llm_serving import serving_figures, serving_lines
+from presage.cli.output.derived.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import catalogue
 from presage.features.forecast import Forecast
 

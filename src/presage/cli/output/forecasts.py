@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from presage.cli.output.derived.data_loading import loading_figures, loading_lines
+from presage.cli.output.derived.llm_serving import serving_figures, serving_lines
 from presage.cli.output.json_output import print_json
-from presage.cli.output.llm_serving import serving_figures, serving_lines
 from presage.features.device.device import Device
 from presage.features.forecast import (
     COLOCATED_JOBS,
@@ -18,6 +19,7 @@ from presage.features.forecast import (
     UNKNOWN,
     Forecast,
 )
+from presage.features.job.data_loading import LoadingForecast
 from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity_registry import (
     COMPUTE_UTILIZATION,
@@ -39,20 +41,26 @@ def print_forecasts(
     jobs: Sequence[JobFeatures],
     answers: Sequence[JobForecast],
     device: Device,
+    loading: Sequence[LoadingForecast] = (),
     *,
     as_json: bool,
 ) -> None:
-    """Print what each job does on the device without co-located jobs."""
+    """Print what each job does on the device without co-located jobs.
+
+    ``loading`` has the forecast with data loading of each job, or is empty.
+    """
     if as_json:
         rows = [_json_row(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        for row, found in zip(rows, loading, strict=False):
+            row["data_loading"] = loading_figures(found)
         print_json(_header(answers[0].step_time_s, device) | {"jobs": rows})
         return
     print_table(_forecast_table(jobs, answers, device))
     for job, answer in zip(jobs, answers, strict=True):
-        for line in serving_lines(job, device, answer.step_time_s):
-            say(f"{_title(job)}: {line}")
-        for joules in _energy_per_step_j(answer).values():
-            say(f"{_title(job)}: {quantity(joules, 'joules')} per step, power x step time")
+        _say_of(job, serving_lines(job, device, answer.step_time_s))
+        _say_of(job, _energy_lines(answer))
+    for job, found in zip(jobs, loading, strict=False):
+        _say_of(job, loading_lines(found))
     _say_what_is_unknown({_label(name): one for name, one in answers[0].by_field().items()})
     for job, answer in zip(jobs, answers, strict=True):
         for field, forecast in answer.by_field().items():
@@ -124,6 +132,11 @@ def _say_correction(what: str, forecast: Forecast) -> None:
     say(f"{what}: {odds}corrected by {found.factor - 1:+.0%} after {runs.strip()}")
 
 
+def _say_of(job: JobFeatures, lines: Sequence[str]) -> None:
+    for line in lines:
+        say(f"{_title(job)}: {line}")
+
+
 def _title(job: JobFeatures) -> str:
     return f"{job.job.name}, batch {job.job.batch_size}"
 
@@ -170,6 +183,11 @@ def _energy_per_step_j(answer: JobForecast) -> dict[str, float]:
     """Return the energy of a step by its JSON key; empty if no power was predicted."""
     power = answer.additional.get(POWER.forecast_field)
     return {} if power is None else {"step_energy_j": power.median * answer.step_time_s.median}
+
+
+def _energy_lines(answer: JobForecast) -> list[str]:
+    found = _energy_per_step_j(answer).values()
+    return [f"{quantity(joules, 'joules')} per step, power x step time" for joules in found]
 
 
 def json_forecast(forecast: Forecast) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from presage.cli.output.derived.llm_serving import serving_lines
 from presage.cli.output.json_output import print_json
-from presage.cli.output.llm_serving import serving_lines
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Device
 from presage.features.job.job_description import JobFeatures

@@ -13,6 +13,7 @@ from presage.cli.options.common import Json
 from presage.cli.options.devices import DeviceKind, DevicesFile
 from presage.cli.options.job import JOB_FORMATS, Iterations, ModelOptions
 from presage.cli.options.server import ServerOptions
+from presage.cli.serving.loading_options import LoadingOptions
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
@@ -59,6 +60,7 @@ class ForecastOptions:
         backend: PredictionBackend,
         jobs: list[JobFeatures],
         device: Device,
+        loading: LoadingOptions,
         *,
         as_json: bool,
     ) -> None:
@@ -79,7 +81,8 @@ class ForecastOptions:
         else:
             placements = [Placement(job, device) for job in jobs]
             answers = backend.predict(placements, coverage=self.coverage)
-            print_forecasts(jobs, answers, device, as_json=as_json)
+            loaded = loading.forecasts(jobs, answers, device)
+            print_forecasts(jobs, answers, device, loaded, as_json=as_json)
 
     def _print_scaling(
         self, backend: PredictionBackend, jobs: list[JobFeatures], device: Device, *, as_json: bool
@@ -112,6 +115,9 @@ class ForecastOptions:
 
     # Step time on 2 GPUs, and on 8 of two nodes, after 4 were measured
     presage predict --job a.onnx --device t4 --scaling 2,8x2 --measured 4=0.31
+
+    # Time that each step waits for samples, which 4 workers load in 3 ms each
+    presage predict --job a.onnx --sample-load-ms 3 --loader-workers 4
     """
 )
 def predict(
@@ -123,6 +129,7 @@ def predict(
     model: ModelOptions,
     iterations: Iterations = None,
     forecast: ForecastOptions,
+    loading: LoadingOptions,
     server: ServerOptions,
     release: Annotated[
         Path | None,
@@ -138,11 +145,12 @@ def predict(
     """Predict the utilization, memory, step time and run time of jobs on a device.
 
     With --colocated, predict how much the jobs slow each other down on one device. With --scaling,
-    predict the step time of a job on several GPUs. Without --server the release is loaded into this
-    process.
+    predict the step time of a job on several GPUs. With --sample-load-ms, predict also how long
+    each step waits for its samples. Without --server the release is loaded into this process.
     """
     from presage.cli.serving.prediction_backend import device_of, open_backend
 
+    loading.check(has_solo_forecasts=not (forecast.colocated or forecast.scaling))
     jobs = [model.read(source, iterations) for source in job]
     with open_backend(server, release) as backend:
-        forecast.print_from(backend, jobs, device_of(backend, device), as_json=as_json)
+        forecast.print_from(backend, jobs, device_of(backend, device), loading, as_json=as_json)
