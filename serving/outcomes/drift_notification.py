@@ -58,10 +58,11 @@ def _event(release: str, rows: Sequence[Row]) -> CloudEvent:
     return CloudEvent(DRIFT_DETECTED, local_source("drift"), release, data)
 
 
-def _read(state: Path) -> dict[str, Any]:
+def _read(state: Path) -> dict[str, list[Any]]:
     """Return the verdicts of the last checks; none if the file is missing or damaged."""
     try:
         found = json.loads(state.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    is_valid = isinstance(found, dict) and all(isinstance(one, list) for one in found.values())
+    return found if is_valid else {}

@@ -317,10 +317,12 @@ class Controller:
         except JournalError as error:
             self._check_failure(error)
             raise
-        events = [] if self._notify_of is None else list(node_events(self.core.state, records))
+        notify = self._notify_of
+        events = [] if notify is None else [*node_events(self.core.state, records)]
         self.core.apply(records)
-        for event in events:
-            self._notify_of(event)
+        if notify is not None:
+            for event in events:
+                notify(event)
         if self._metrics is not None:
             self._metrics.count(records)
         if self.spans is not None:

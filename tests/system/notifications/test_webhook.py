@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 from datetime import datetime
@@ -25,6 +26,7 @@ from presage.system.notifications.event_sender import (
 )
 from presage.system.notifications.webhook import SIGNATURE_HEADER, configured_webhook, sign
 from tests.serving.support.processes import free_port
+from tests.support.waiting import wait_until
 from tests.system.notifications.receiver import receiver
 
 EVENT = CloudEvent(NODE_FAILED, "/presage/clusters/c", "n0", {"node": "n0", "jobs": ["ä"]})
@@ -222,3 +224,22 @@ def test_a_command_warns_in_one_line_and_does_not_wait_for_long(server, capsys, 
     assert time.monotonic() - begin_s < 3
     released.set()
     assert "no answer within 0.2 s" in capsys.readouterr().err
+
+
+def test_the_example_receiver_accepts_signed_events_once_and_rejects_others(tmp_path):
+    (tmp_path / "key").write_text("key\n")
+    (tmp_path / "another").write_text("another\n")
+    port = free_port()
+    command = [sys.executable, "examples/webhook_receiver.py", str(tmp_path / "key"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            signed = webhook(url, str(tmp_path / "key"))
+            wait_until(lambda: signed.deliver(EVENT, ()) == "")
+            assert signed.deliver(EVENT, ()) == ""
+            assert webhook(url).deliver(EVENT, ()) == "HTTP status 401"
+            assert webhook(url, str(tmp_path / "another")).deliver(EVENT, ()) == "HTTP status 401"
+        finally:
+            process.terminate()
+        (line,) = process.stdout.read().decode().splitlines()
+    assert line.startswith(f"{EVENT.time} presage.node.failed n0 ")
