@@ -142,7 +142,7 @@ def controller(
     """Accept jobs and schedule them on the nodes of a live cluster.
 
     Runs until SIGTERM or Ctrl-C. Jobs keep running without it for as long as their lease.
-    PRESAGE_WEBHOOK is a URL that is notified of failed nodes.
+    Set PRESAGE_WEBHOOK to a URL that receives events of failed nodes.
     """
     import uvloop
 
