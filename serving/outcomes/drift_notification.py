@@ -13,6 +13,7 @@ from presage.system.files.atomic_file import write_atomically
 from presage.system.notifications.cloud_event import DRIFT_DETECTED, CloudEvent, local_source
 from presage.system.notifications.event_sender import send_from_command
 from presage.system.notifications.webhook import Webhook
+from presage.system.text.printable import error_line
 
 
 def notify_of_drift(webhook: Webhook, release: str, rows: Sequence[Row], state: Path) -> None:
@@ -40,7 +41,8 @@ def notify_of_drift(webhook: Webhook, release: str, rows: Sequence[Row], state: 
     try:
         write_atomically(state, lambda path: path.write_text(text))
     except OSError as error:
-        sys.stderr.write(f"warning: {state}: {error.strerror}; the event may be sent again\n")
+        text = f"{state}: {error.strerror}; the event may be sent again"
+        sys.stderr.write(f"warning: {error_line(text)}\n")
 
 
 def _event(release: str, rows: Sequence[Row]) -> CloudEvent:

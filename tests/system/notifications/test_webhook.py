@@ -138,6 +138,15 @@ def test_a_receiver_that_is_no_http_server_is_a_problem(answer):
         thread.join()
 
 
+def test_a_warning_contains_no_escape_sequence_of_the_receiver(capsys, monkeypatch):
+    problem = "BadStatusLine: \x1b[2J\nerror: another line"
+    monkeypatch.setattr(module.Webhook, "deliver", lambda *_: problem)
+    assert not send_from_command(webhook("http://host"), EVENT)
+    text = capsys.readouterr().err
+    assert "\x1b" not in text
+    assert text.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from presage.system.notifications.cloud_event import CloudEvent
 from presage.system.notifications.webhook import PAUSES_S, Webhook
+from presage.system.text.printable import error_line
 
 DELIVERED, FAILED, DROPPED = "delivered", "failed", "dropped"
 MAX_QUEUED = 1_000
@@ -99,7 +100,6 @@ def send_from_command(webhook: Webhook | None, event: CloudEvent) -> bool:
     sender.flush(COMMAND_S)
     result, problem = results[0] if results else (FAILED, f"no answer within {COMMAND_S:g} s")
     if result != DELIVERED:
-        sys.stderr.write(
-            f"warning: event {event.type} was not delivered to {webhook.origin} ({problem})\n"
-        )
+        text = f"event {event.type} was not delivered to {webhook.origin} ({problem})"
+        sys.stderr.write(f"warning: {error_line(text)}\n")
     return result == DELIVERED
