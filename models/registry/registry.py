@@ -203,7 +203,13 @@ class Registry:
         RegistryError
             The champion changed meanwhile, or the version was deleted; the message names the
             change and its author.
+        ConfigError
+            The environment names a webhook that is not valid; nothing was changed.
         """
+        from presage.models.gate.release_events import notify_of_move
+        from presage.system.notifications.webhook import configured_webhook
+
+        webhook = configured_webhook()
         with self._connection.connect(f"promote version {version}") as client:
             state = reconcile(client)
             if follows is not None and any(move.number > follows for move in state.moves):
@@ -222,6 +228,7 @@ class Registry:
                 withdraws=verdict != GATE,
             )
             commit_move(client, move, state.last_number)
+        notify_of_move(webhook, move, self._kind.model)
         return self.resolve(version)
 
     def rollback(self, *, reason: str = "", by: str = "") -> RegisteredRelease:

@@ -259,8 +259,11 @@ def _decide(
     digest = _input_digest(release, champion, features, policy)
     if challenger.decision is not None and challenger.decision["asked"] == digest:
         return dict(challenger.decision)
+    from presage.models.gate.release_events import notify_of_refusal
+    from presage.system.notifications.webhook import configured_webhook
     from presage.system.text.terminal import Console
 
+    webhook = configured_webhook()
     registry.set_challenger(challenger.version)
     with Console(stderr=True).status("scoring champion and challenger on the held-out jobs"):
         result = judge(release, champion, registry, features, policy)
@@ -272,6 +275,8 @@ def _decide(
         for name, scored in (("challenger", result.challenger), ("champion", result.champion))
     }
     registry.log_decision(challenger.version, decided, figures, decision_rows(result.decision))
+    if decided["outcome"] == NOT_PROMOTED:
+        notify_of_refusal(webhook, release.release_id, before, decided["reason"])
     return decided
 
 

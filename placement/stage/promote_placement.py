@@ -64,10 +64,12 @@ def promote_placement(
     RegistryError
         The registry cannot be reached, or its champion changed meanwhile.
     """
+    from presage.models.gate.release_events import notify_of_refusal
     from presage.models.registry.registry import Registry
     from presage.pipelines.stages.origin import read_origin
+    from presage.system.notifications.webhook import configured_webhook
 
-    registry = Registry(uri, PLACEMENT)
+    webhook, registry = configured_webhook(), Registry(uri, PLACEMENT)
     number = registry.register(
         release, release.manifest["metrics"], lambda: read_origin(release.folder)
     )
@@ -83,6 +85,11 @@ def promote_placement(
         registry.log_decision(number, decided, decided["figures"])
         if decided["outcome"] == PROMOTED:
             registry.promote(number, reason=decided["reason"], follows=follows)
+        elif decided["outcome"] != (challenger.decision or {}).get("outcome"):
+            before = None if champion is None else champion.release_id
+            notify_of_refusal(
+                webhook, release.release_id, before, decided["reason"], PLACEMENT.model
+            )
     _write(decided, target)
     return decided
 

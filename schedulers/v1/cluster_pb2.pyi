@@ -593,7 +593,7 @@ class HealthSignal(_message.Message):
     def __init__(self, number: _Optional[int] = ..., device: _Optional[int] = ..., source: _Optional[str] = ..., severity: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TaskCommand(_message.Message):
-    __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as", "worker")
+    __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as", "worker", "traceparent")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -606,6 +606,7 @@ class TaskCommand(_message.Message):
     SUBMISSION_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
     allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
@@ -618,7 +619,8 @@ class TaskCommand(_message.Message):
     submission_id: str
     run_as: str
     worker: ElasticWorker
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ..., worker: _Optional[_Union[ElasticWorker, _Mapping]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ..., worker: _Optional[_Union[ElasticWorker, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class ElasticWorker(_message.Message):
     __slots__ = ("job_id", "name", "leader_job", "port", "token")

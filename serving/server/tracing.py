@@ -29,9 +29,26 @@ def configured_span() -> Span:
     ServiceError
         An endpoint is set and the packages are not installed.
     """
+    provider = configured_provider()
+    return no_span if provider is None else make_span(provider)
+
+
+def configured_provider(service: str = "presage") -> Any | None:
+    """Return a tracer provider for the endpoint in the environment; None without an endpoint.
+
+    Parameters
+    ----------
+    service : str
+        Name of the service, unless the environment sets another.
+
+    Raises
+    ------
+    ServiceError
+        An endpoint is set and the packages are not installed.
+    """
     endpoints = [name for name in ENDPOINTS if os.environ.get(name)]
     if not endpoints:
-        return no_span
+        return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
@@ -40,16 +57,16 @@ def configured_span() -> Span:
         raise ServiceError(
             f"{endpoints[0]} is set, but {error.name} is not installed; pip install 'presage[otel]'"
         ) from error
-    provider = TracerProvider(resource=resource())
+    provider = TracerProvider(resource=resource(service))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return make_span(provider)
+    return provider
 
 
-def resource() -> Any:
-    """Return the OpenTelemetry resource: service "presage" unless the environment names another."""
+def resource(service: str = "presage") -> Any:
+    """Return the OpenTelemetry resource of a service, unless the environment names another."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-    return Resource.create({"service.name": "presage"}).merge(OTELResourceDetector().detect())
+    return Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
 
 
 def make_span(provider: Any) -> Span:

@@ -56,6 +56,7 @@ from presage.schedulers.live.agent.tasks.task_process import (
     why_cannot_create,
     why_cannot_launch,
 )
+from presage.schedulers.live.tracing.task_spans import TaskSpans
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
@@ -80,6 +81,8 @@ class Agent:
         Returns a new local forecaster, with an empty cache; None to use the controller's forecasts.
     outbox : Outbox or None
         Receives the outcomes of ended tasks; None to report no outcomes.
+    spans : TaskSpans or None
+        Traces of tasks; None for none.
 
     Raises
     ------
@@ -92,8 +95,9 @@ class Agent:
         options: AgentOptions,
         local_forecaster: Callable[[], Forecaster] | None = None,
         outbox: Outbox | None = None,
+        spans: TaskSpans | None = None,
     ) -> None:
-        self._options = options
+        self._options, self._spans = options, spans
         self._lock = lock_state(options.state)
         self.agent_id = load_agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
@@ -438,6 +442,8 @@ class Agent:
             try:
                 if launch(process):
                     log(logging.INFO, "started", job=task.name[0], attempt=task.name[1])
+                    if self._spans is not None:
+                        self._spans.trace_start(task)
             except TaskFolderError as error:
                 failed = error
             else:

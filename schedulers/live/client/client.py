@@ -28,6 +28,7 @@ from presage.serving.client.connection_problem import (
     is_timeout,
 )
 from presage.serving.client.credentials import Credentials
+from presage.serving.client.trace_context import trace_metadata
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -164,7 +165,10 @@ class ClusterClient:
     def _call(self, method: str, request: Any, *, timeout_s: float = 0.0) -> Any:
         timeout_s = timeout_s or self._timeout_s
 
+        traced = trace_metadata()
+
         def call(metadata: Metadata) -> Any:
+            metadata = (*metadata, *traced)
             return getattr(self._stub, method)(request, timeout=timeout_s, metadata=metadata)
 
         token = self._token()

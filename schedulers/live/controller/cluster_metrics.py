@@ -8,11 +8,14 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.replayed_state import Stage
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.notifications.event_sender import DELIVERED, DROPPED, FAILED
 
 UPDATE_INTERVAL_S = 1.0  # minimum interval between updates of the gauges
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -41,6 +44,23 @@ class ClusterMetrics:
             buckets=_SECONDS,
             **add,
         )
+        self._lost = Gauge(
+            "lost_nodes", "Nodes that do not report any more and have not been removed", **add
+        )
+        self._devices = Gauge("devices", "Devices of nodes that are not lost", **add)
+        self._allocated = Gauge(
+            "allocated_devices", "Devices that running tasks are allocated, in whole devices", **add
+        )
+        self._busy = Gauge(
+            "busy_devices", "Recent use of devices by running tasks, in whole devices", **add
+        )
+        self._events = Counter("webhook_events", "Events for the webhook", ["result"], **add)
+        for result in (DELIVERED, FAILED, DROPPED):
+            self._events.labels(result)
+
+    def count_event(self, result: str) -> None:
+        """Count an event for the webhook, by the results of ``EventSender``."""
+        self._events.labels(result).inc()
 
     def count(self, records: Iterable[Record]) -> None:
         """Count records that were written."""
@@ -66,7 +86,18 @@ class ClusterMetrics:
         }
         self._slo_violated.set(len(violated))
         nodes = [node for node in core.state.nodes.values() if not node.lost]
+        self._lost.set(len(core.state.nodes) - len(nodes))
+        self._devices.set(sum(len(node.devices) for node in nodes))
+        self._update_use([task for node in nodes for task in core.nodes[node.name].tasks.values()])
         self._withdrawn.set(sum(len(withdrawn_devices(core.state, node)) for node in nodes))
         up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
         self._nodes.labels("true").set(up)
         self._nodes.labels("false").set(len(core.state.nodes) - up)
+
+    def _update_use(self, tasks: Iterable[pb.Task]) -> None:
+        running = [task for task in tasks if task.phase == pb.TASK_RUNNING]
+        allocated_milli = sum(one.compute_milli for task in running for one in task.allocations)
+        self._allocated.set(allocated_milli / FULL_DEVICE_MILLI)
+        # A task reports the mean over its devices.
+        busy_milli = sum(task.usage_milli * len(task.allocations) for task in running)
+        self._busy.set(busy_milli / FULL_DEVICE_MILLI)

@@ -28,9 +28,12 @@ from presage.schedulers.live.controller.journal.records import (
     record_from_json,
     record_to_json,
 )
+from presage.schedulers.live.controller.node_events import node_events
 from presage.schedulers.live.controller.replayed_state import ReplayedState
+from presage.schedulers.live.tracing.job_spans import JobSpans
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
+from presage.system.notifications.cloud_event import CloudEvent
 
 T = TypeVar("T")
 
@@ -68,6 +71,10 @@ class Controller:
         Source of hazards for a policy that reads them; by default the pretrained model.
     metrics : ClusterMetrics, optional
         Metrics to update.
+    notify : callable, optional
+        Receives an event once its record is in the journal; must return at once.
+    spans : JobSpans, optional
+        Traces of jobs.
 
     Raises
     ------
@@ -87,7 +94,10 @@ class Controller:
         max_ended_jobs: int = MAX_ENDED_JOBS,
         snapshot_records: int = SNAPSHOT_RECORDS,
         metrics: ClusterMetrics | None = None,
+        notify: Callable[[CloudEvent], object] | None = None,
+        spans: JobSpans | None = None,
     ) -> None:
+        self._notify_of, self.spans = notify, spans
         self.journal, self.sharing, self._metrics = journal, sharing, metrics
         self.make_forecaster = forecaster
         self._snapshot_records = snapshot_records
@@ -259,14 +269,16 @@ class Controller:
             self._owned_s = self.now_s()
             lost = core.find_lost(self.now_s(), time.time())
             await self._write([*lost, *core.prune(self.now_s())])
-            began_s = time.monotonic()
+            began_s, began_ns = time.monotonic(), time.time_ns()
             decided = await asyncio.to_thread(core.decide, self.now_s(), time.time())
-            took_s = time.monotonic() - began_s
+            took_s, ended_ns = time.monotonic() - began_s, time.time_ns()
             try:
                 await self._write(decided)
             except JournalError:
                 core.discard_decision()
                 raise
+            if self.spans is not None:
+                self.spans.trace_decision(core.state, decided, began_ns, ended_ns)
             if self._metrics is not None:
                 if decided:
                     self._metrics.observe_decision(took_s)
@@ -305,9 +317,16 @@ class Controller:
         except JournalError as error:
             self._check_failure(error)
             raise
+        notify = self._notify_of
+        events = [] if notify is None else [*node_events(self.core.state, records)]
         self.core.apply(records)
+        if notify is not None:
+            for event in events:
+                notify(event)
         if self._metrics is not None:
             self._metrics.count(records)
+        if self.spans is not None:
+            self.spans.trace_ends(self.core.state, records)
         self._unsaved += len(records)
         if self._unsaved >= self._snapshot_records:
             await self._save(seq)

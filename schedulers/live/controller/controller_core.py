@@ -152,8 +152,11 @@ class Core:
         now_s: float,
         now_unix_s: float,
         caller: Caller = _ADMIN,
+        traceparent: str = "",
     ) -> tuple[list[Record], list[str]]:
         """Return the records of new jobs, owned by the caller, and the ids of known ones.
+
+        ``traceparent`` is the trace context of the submission, "" for none.
 
         Raises
         ------
@@ -178,7 +181,7 @@ class Core:
             if before is None:
                 size_bytes = message.ByteSize()
                 ownership = caller.name, caller.account, size_bytes
-                records.append(Submitted(job_id, row, now_s, now_unix_s, *ownership))
+                records.append(Submitted(job_id, row, now_s, now_unix_s, *ownership, traceparent))
             else:
                 known.append(job_id)
         self._check_quota(caller, records)

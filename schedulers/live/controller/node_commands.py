@@ -75,6 +75,7 @@ def task_command(job: LiveJob, cluster_id: str) -> pb.TaskCommand:
         exclusive=job.overflows > 0,
         submission_id=f"{cluster_id}-{job.number}",
         run_as=job.run_as,
+        traceparent=job.traceparent,
     )
     if job.kinds:
         command.job.kinds[:] = job.kinds

@@ -97,7 +97,7 @@ class LiveJob:
     ----------
     job_json : mapping
         The protocol's message as JSON.
-    owner, run_as, size_bytes
+    owner, run_as, size_bytes, traceparent
         As in :class:`~presage.schedulers.live.controller.journal.records.Submitted`.
     since_s : float
         When it entered its stage.
@@ -198,6 +198,7 @@ class LiveJob:
     late_failure: str = ""
     is_complete: bool = False
     running_since_s: float = 0.0
+    traceparent: str = ""
     # Caches of parsed values; not part of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
@@ -374,6 +375,7 @@ class ReplayedState:
             record.size_bytes,
             attempt=self.max_attempt,
             attempt_offset=self.max_attempt,
+            traceparent=record.traceparent,
         )
         self._count_unfinished(job, 1)
         self.job_count += 1

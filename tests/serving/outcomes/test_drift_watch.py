@@ -29,6 +29,7 @@ from presage.serving.server_options import Options
 from tests.serving.support.processes import free_port, serving
 from tests.serving.support.running_server import start_server
 from tests.support.waiting import wait_until
+from tests.system.notifications.receiver import receiver
 
 JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]
 
@@ -265,3 +266,27 @@ def test_undecidable_outcomes_are_not_drift(arguments, message, release, tmp_pat
 def test_no_outcomes_are_no_drift(release, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "0 of 0 outcomes" in drift("--release", release.folder, expect=0)
+
+
+def test_drift_is_sent_to_a_webhook_once(release, job, cpu, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    log = tmp_path / "log.db"
+    with receiver() as server, reporting_to(release, log) as client:
+        monkeypatch.setenv("PRESAGE_WEBHOOK", server.url)
+        reported(client, job, cpu, 10, 1.0, prefix="then")
+        drift(log, "--release", release.folder, expect=0)
+        reported(client, job, cpu, 40, 1.5, prefix="now")
+        for _ in range(2):
+            json.loads(drift(log, "--release", release.folder, "--json", expect=3))
+
+    (event,) = server.events
+    assert (event["type"], event["subject"]) == ("presage.drift.detected", release.release_id)
+    (everything,) = [
+        row
+        for row in event["data"]["slices"]
+        if (row["quantity"], row["slice"]) == ("step_time_s", "")
+    ]
+    assert everything["drift"] == "changed"
+    assert everything["ratio"] == pytest.approx(1.5, abs=0.05)
+    assert len(server.requests) == 1

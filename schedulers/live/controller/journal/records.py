@@ -23,6 +23,8 @@ class Submitted:
         Account of the nodes that it runs as; "" for the agent's own.
     size_bytes : int
         Size of the message, for the owner's quota.
+    traceparent : str
+        W3C trace context of the submission; "" if it is not traced.
     """
 
     job_id: str
@@ -32,6 +34,7 @@ class Submitted:
     owner: str = ""
     run_as: str = ""
     size_bytes: int = 0
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from presage.schedulers.live.controller.what_if.questions import Questions
 from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.client.trace_context import current_traceparent
 from presage.serving.server.call import Call, Calls
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ClusterService"].full_name
@@ -82,6 +83,7 @@ class ClusterService:
         for row in request.jobs:
             row.user = call.caller.name
             _check_size(row)
+        traceparent = "" if self._controller.spans is None else current_traceparent()
 
         def submit(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
             if len(core.state.jobs) + len(request.jobs) > MAX_JOBS_KNOWN:
@@ -90,7 +92,7 @@ class ClusterService:
                     f"{MAX_JOBS_KNOWN:,}; retry when jobs have ended, or reduce --keep-ended"
                 )
             jobs = [read_job(row, now_s, f"jobs[{i}]") for i, row in enumerate(request.jobs)]
-            return core.submit(jobs, now_s, now_unix_s, call.caller)
+            return core.submit(jobs, now_s, now_unix_s, call.caller, traceparent)
 
         known = await self._controller.change(submit, call.caller.name)
         return pb.SubmitResponse(existing_job_ids=known).SerializeToString()

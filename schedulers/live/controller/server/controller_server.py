@@ -29,7 +29,7 @@ from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.server import health
 from presage.serving.server.access_log import AccessLog
-from presage.serving.server.call import Calls
+from presage.serving.server.call import Calls, no_span
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.reflection import add_reflection
 from presage.serving.server_options import Options
@@ -89,6 +89,7 @@ async def run_controller(
         access_log=access_log,
         certificates=options.requires_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
+        span=no_span if controller.spans is None else controller.spans.of_requests(),
         trimmer=MemoryTrimmer(),
         connections=connections,
     )

@@ -50,7 +50,15 @@ def drift(
     """
     from presage.cli.output.drift import print_drift
     from presage.cli.serving.drift_check import check_drift
+    from presage.system.notifications.webhook import configured_webhook
 
+    webhook = configured_webhook()
     checked = check_drift(logs, release, registry, false_alarm_outcomes)
     print_drift(checked, show_all=show_all, as_json=as_json)
+    if webhook is not None:
+        from presage.serving.outcomes.drift_notification import notify_of_drift
+        from presage.system.files.data_folder import data_folder
+
+        state = data_folder() / "outcomes" / "notified_drift.json"
+        notify_of_drift(webhook, checked.predictor.release_id, checked.drift.rows(), state)
     raise typer.Exit(DRIFTED if any(row.drift for row in checked.drift.rows()) else 0)

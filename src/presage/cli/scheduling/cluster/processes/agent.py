@@ -60,15 +60,20 @@ def agent(
     Runs until SIGTERM or Ctrl-C. Jobs keep running without it for as long as their lease.
     """
     from presage.schedulers.live.agent.agent import Agent
+    from presage.schedulers.live.tracing.task_spans import TaskSpans
     from presage.serving.server.log import log_as_json
+    from presage.serving.server.tracing import configured_provider
 
     forecaster = predictor.forecaster()
     outbox = _outbox(report, node, predictor)
     options = node.agent_options(name, devices, jobs)
     check_controller(connection.controller)
     connection.credentials()  # errors in the files are reported at once
+    tracing = configured_provider("presage-agent")
+    spans = None if tracing is None else TaskSpans(tracing, options.node)
     log_as_json()
-    running = Agent(options, None if predictor.predictor == "none" else forecaster, outbox)
+    local = None if predictor.predictor == "none" else forecaster
+    running = Agent(options, local, outbox, spans)
     asyncio.run(_serve(running, connection.controller, connection.credentials))
 
 

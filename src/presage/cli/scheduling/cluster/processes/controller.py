@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,13 @@ from presage.system.files.data_folder import data_folder
 from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
+    from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
     from presage.serving.server_options import Options
+    from presage.system.notifications.cloud_event import CloudEvent
+    from presage.system.notifications.webhook import Webhook
 
 CONTROLLING = "controlling at"  # what a controller prints once it listens
+_FLUSH_S = 2.0  # that the end of a controller waits for the delivery of events
 _JOURNAL = "Journal"
 _FOLDER = "data/cluster of a checkout, else in ~/.local/state/presage/cluster"
 
@@ -137,6 +142,7 @@ def controller(
     """Accept jobs and schedule them on the nodes of a live cluster.
 
     Runs until SIGTERM or Ctrl-C. Jobs keep running without it for as long as their lease.
+    Set PRESAGE_WEBHOOK to a URL that receives events of failed nodes.
     """
     import uvloop
 
@@ -144,22 +150,30 @@ def controller(
     from presage.schedulers.live.controller.controller import Controller, Leases
     from presage.schedulers.live.controller.journal.journal import Journal
     from presage.schedulers.live.controller.server.controller_server import run_controller
+    from presage.schedulers.live.tracing.job_spans import JobSpans
     from presage.serving.server.log import log_as_json
+    from presage.serving.server.tracing import configured_provider
+    from presage.system.notifications.webhook import configured_webhook
 
     options = listen.server_options(tls)
     made, (chosen, sharing) = predictor.forecaster(), policy_named(policy)
     failing = read_outage_hazards(hazards)
+    webhook, tracing = configured_webhook(), configured_provider("presage-controller")
     log_as_json()
     leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
     folder = data_folder() / "cluster"
     path = journal.journal or str(folder / "controller.db")
     leaders = journal.leaders or folder / "leaders"
-    with _metrics(options, listen.metrics_port) as (metrics, counted):
+    with (
+        _metrics(options, listen.metrics_port) as (metrics, counted),
+        _notifying(webhook, counted) as notify,
+    ):
 
         async def serve() -> None:
             working = Controller(
                 opened, chosen, made, leases, hazards=failing, sharing=sharing,
-                max_ended_jobs=journal.keep_ended, metrics=counted,
+                max_ended_jobs=journal.keep_ended, metrics=counted, notify=notify,
+                spans=None if tracing is None else JobSpans(tracing),
             )  # fmt: skip
             await run_controller(working, options, policy, _say_ready, metrics, leaders)
 
@@ -183,6 +197,34 @@ def _metrics(options: Options, port: int | None) -> Iterator[tuple[Any, Any]]:
         yield metrics, counted
     finally:
         stop_metrics()
+
+
+@contextmanager
+def _notifying(
+    webhook: Webhook | None, metrics: ClusterMetrics | None
+) -> Iterator[Callable[[CloudEvent], None] | None]:
+    """Yield what sends events to the webhook; None without a webhook."""
+    from presage.serving.server.log import log
+    from presage.system.notifications.event_sender import DELIVERED, EventSender
+
+    if webhook is None:
+        yield None
+        return
+
+    def note(result: str, event: CloudEvent, problem: str) -> None:
+        if metrics is not None:
+            metrics.count_event(result)
+        if result != DELIVERED:
+            log(
+                logging.WARNING, f"event {result}", type=event.type, subject=event.subject,
+                webhook=webhook.origin, error=problem,
+            )  # fmt: skip
+
+    sender = EventSender(webhook, note)
+    try:
+        yield sender.put
+    finally:
+        sender.flush(_FLUSH_S)
 
 
 def _say_ready(target: str) -> None:

@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of jobs on a live cluster, below the trace of their submission."""
