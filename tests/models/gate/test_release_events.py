@@ -23,7 +23,13 @@ def server(monkeypatch):
 
 def test_a_promotion_and_a_rollback_are_sent_once_when_they_are_in_the_journal(two, server):
     recorded = []
-    server.before_answer = lambda: recorded.append(Registry(two.uri).champion().version)
+
+    def record():
+        champion = Registry(two.uri).champion()
+        assert champion is not None
+        recorded.append(champion.version)
+
+    server.before_answer = record
     two.promote(2, reason="better", by="ada@lab")
     two.promote(2)  # changes nothing
     two.rollback(reason="slow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def of_job(folder: Path, job: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def has_spans(folder: Path, job: str, names: set[str]) -> bool:
+    """Return whether exactly these spans of a job were exported."""
+    return of_job(folder, job).keys() == names
+
+
 def test_a_job_is_one_trace_and_a_node_that_fails_and_returns_two_events(tmp_path: Path):
     names = {"presage-controller decide", "presage-agent start", "presage-controller run"}
     with receiver() as hook:
@@ -64,7 +70,7 @@ def test_a_job_is_one_trace_and_a_node_that_fails_and_returns_two_events(tmp_pat
             cluster.submit(cluster.job("another", 1))
             assert set(cluster.over("traced", "another").values()) == {pb.FINISHED}
             for job in ("traced", "another"):
-                until(lambda job=job: of_job(tmp_path, job).keys() == names)
+                until(partial(has_spans, tmp_path, job, names))
             cluster.kill("n0")
             until(lambda: hook.types == ["presage.node.failed"], what=lambda: hook.types)
             cluster.agent("n0")
