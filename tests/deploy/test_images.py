@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from presage.features.device.device import find_device
+from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
 from presage.serving.client.credentials import Credentials
 from tests.deploy.manifests import DEPLOY, ROOT, container, tool
@@ -26,10 +28,11 @@ from tests.package.installed import (
     install,
     requirements,
 )
+from tests.serving.conftest import make_job
 from tests.serving.support.certificates import make_authority, make_certificate
 from tests.serving.support.processes import free_port
-from tests.serving.support.requests import a_job
 from tests.support.in_process import presage
+from tests.support.waiting import wait_until
 
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 INSTRUCTIONS = re.sub(r"\s*\\\n\s*", " ", re.sub(r"^#.*\n", "", CONTAINERFILE, flags=re.MULTILINE))
@@ -117,10 +120,19 @@ UNCONFINED = os.geteuid() != 0 or any(
     shutil.which(name) is None for name in ("unshare", "setpriv", "openssl")
 )
 needs_root = pytest.mark.skipif(UNCONFINED, reason="needs root, unshare, setpriv and openssl")
-# The mode of an emptyDir with fsGroup, and of a fresh claim.
+# The state folder has the mode of an emptyDir with an fsGroup. A container has a Python of its own;
+# here it is that of the tests, which may be in root's home, where other users find nothing. Control
+# groups of this machine are hidden, as they are from a container.
 CONFINE = f"""
 set -e
+mount --bind "$PYTHON" "$HELD/python"
+mount --bind "$PACKAGES" "$HELD/packages"
+mount -t tmpfs -o mode=755 tmpfs /root
+mkdir -p "$PYTHON" "$PACKAGES"
+mount --bind "$HELD/python" "$PYTHON"
+mount --bind "$HELD/packages" "$PACKAGES"
 mount -t tmpfs -o mode=2777,gid={USER} tmpfs "$STATE"
+mount -t tmpfs -o ro tmpfs /sys/fs/cgroup
 mount -o remount,bind,ro /
 exec setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all \\
   --inh-caps=-all "$@"
@@ -135,6 +147,8 @@ class Machine:
         self.root, self.secrets, self.state = root, root / "secrets", root / "state"
         self.secrets.mkdir(mode=0o755)
         self.state.mkdir()
+        for name in ("python", "packages"):
+            (root / "held" / name).mkdir(parents=True)
 
     def command(self, words: list[str], **ports: int) -> list[str]:
         """Return a command of a manifest for this machine's folders and these ports."""
@@ -151,7 +165,8 @@ class Machine:
         environment = {
             "PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.state),
             "XDG_STATE_HOME": str(self.state), "XDG_CACHE_HOME": f"{self.state}/cache",
-            "STATE": str(self.state), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+            "STATE": str(self.state), "HELD": f"{self.root}/held", "PYTHON": sys.base_prefix,
+            "PACKAGES": sys.prefix, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
         with subprocess.Popen(
             ["unshare", "--mount", "sh", "-c", CONFINE, "sh", *words], env=environment, cwd="/",
@@ -209,6 +224,8 @@ def test_the_server_runs_without_root_on_a_read_only_file_system(wheel, machine)
         user = Path(f"/proc/{process.pid}/status").read_text()
         assert re.search(rf"^Uid:\s+{USER}\s+{USER}", user, re.M)
         assert re.search(r"^CapBnd:\s+0+$", user, re.M)
+        mounts = Path(f"/proc/{process.pid}/mountinfo").read_text()
+        assert re.search(r"^\S+ \S+ \S+ / / ro,", mounts, re.M)
         probe = machine.command(serve["readinessProbe"]["exec"]["command"], _50051=port)
         probed = subprocess.run(
             [programs / probe[0], *probe[1:]], capture_output=True, text=True, check=False, cwd="/"
@@ -216,7 +233,59 @@ def test_the_server_runs_without_root_on_a_read_only_file_system(wheel, machine)
         assert probed.returncode == 0, probed.stderr
         credentials = Credentials(token=tokens["client"], ca=machine.secrets / "ca.crt")
         with PresageClient(f"127.0.0.1:{port}", credentials=credentials) as client:
-            (forecast,) = client.predict([a_job()], "v100-16gb")
+            (forecast,) = client.predict([Placement(make_job(), find_device("v100-16gb"))])
         assert forecast.step_time_s.median > 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+@needs_root
+def test_controller_and_agent_run_a_job_without_root(wheel, machine):
+    programs = install(wheel, machine.root / "opt", "cluster", "kubernetes")
+    port = free_port()
+    tokens = write_secrets(
+        machine.secrets, "presage-controller.presage", ["user", "--role", "submit"],
+        ["node1", "--role", "agent", "--node", "node1", "--device", "cpu-1:1"],
+    )  # fmt: skip
+    for name in ("node1.token", "token"):  # the latter of a server that does not run
+        (machine.secrets / name).write_text(tokens["node1"])
+    (machine.secrets / "user.token").write_text(tokens["user"])
+    controller, agent = container("presage-controller"), container("presage-agent")
+    head = machine.command([*controller["command"], *controller["args"]], _50061=port)
+    words = machine.command([*agent["command"], *agent["args"]], _50061=port)
+    node = [
+        word.replace("$(NODE_NAME)", "node1").replace("presage-controller.presage", "127.0.0.1")
+        for word in words
+    ]
+    client = [
+        "--controller", f"127.0.0.1:{port}", "--ca", machine.secrets / "ca.crt", "--token-file",
+        machine.secrets / "user.token",
+    ]  # fmt: skip
+
+    with (
+        machine.running(programs, head) as controlling,
+        machine.running(programs, [*node, "--device", "cpu-1=0"]) as running,
+    ):
+        assert controlling.stderr is not None
+        assert running.stderr is not None
+        probe = machine.command(controller["readinessProbe"]["exec"]["command"], _50061=port)
+        wait_until(
+            lambda: (
+                not subprocess.run(
+                    [programs / probe[0], *probe[1:]], capture_output=True, check=False, cwd="/"
+                ).returncode
+            )
+        )
+        job = presage("cluster", "submit", *client, "--", "echo", "done")
+        assert job.returncode == 0, job.stderr
+        wait_until(
+            lambda: (
+                running.poll() is not None
+                or "finished" in presage("cluster", "ps", "--all", *client).stdout
+            ),
+            30,
+            lambda: presage("cluster", "ps", "--all", *client).stdout,
+        )
+        for process in (running, controlling):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, running.stderr.read()
