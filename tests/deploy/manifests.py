@@ -27,7 +27,7 @@ def tool(name: str) -> str:
     """Return the path of a program; skip the test if it is not installed."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{TOOLS}")
     if found is None:
-        pytest.skip(f"needs {name} (.ci/run installs .ci/tools.lock in build/deploy-tools)")
+        pytest.skip(f"needs {name}; .ci/run installs all but kubectl, in build/deploy-tools")
     return found
 
 

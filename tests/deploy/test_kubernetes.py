@@ -14,6 +14,7 @@ from tests.support.command_lines import check_parses
 
 KUBERNETES = DEPLOY / "kubernetes"
 RENDERED = ["base", "agents", "overlays/example"]
+GATE = "presage-gate"
 NAMES = [name for name, _ in workloads()]
 
 
@@ -57,7 +58,9 @@ def test_the_overlay_sets_all_images_and_the_registry_of_models():
     served = next(pod for pod in pods if pod["name"] == "serve")
 
     assert len(pods) == 3
-    assert all(pod["image"].startswith("registry.example.com/presage-") for pod in pods)
+    assert {pod["image"] for pod in pods} == {
+        f"registry.example.com/{container(name)['image']}" for name in ("presage-serve", GATE)
+    }
     assert served["args"][-2:] == ["--registry", "http://mlflow.example.com:5000"]
     check_parses(served["args"])
 
