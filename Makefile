@@ -10,7 +10,7 @@ export DVC_NO_ANALYTICS = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint style types fast-tests docs docs-serve licences serve pretrained clean
+.PHONY: help run test test-all coverage lint style types fast-tests docs docs-serve licences dist serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -60,6 +60,9 @@ docs-serve: .venv/.docs ## serve the documentation site on localhost:8000, and r
 
 licences: .venv/.installed ## an SBOM of what is installed (build/sbom.json), and which licences are allowed
 	python .ci/licences.py
+
+dist: .venv/.installed ## build wheel and source distribution of HEAD twice, compare and check them (dist/)
+	python .ci/release.py
 
 serve: .venv/.installed ## serve the newest release on localhost:50051
 	presage serve

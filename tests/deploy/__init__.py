@@ -1,0 +1,1 @@
+"""Tests of deploy/: images, compose file, Kubernetes manifests and the release program."""
