@@ -67,6 +67,9 @@ def test_the_image_of_the_server_has_the_13_packages_of_its_extra():
 
 
 def test_the_image_of_the_cluster_has_the_packages_of_its_extras():
+    pytest.importorskip(
+        "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+    )
     on_linux = set(locked("cluster")) - {"colorama", "tzdata"}  # of Windows
 
     assert on_linux >= requirements("presage", ("cluster", "kubernetes"))

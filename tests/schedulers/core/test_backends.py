@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
 from presage.schedulers.core.action import Action, Migrate, Pause, Preempt, Resume, Start, Wake
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.backend import Backend, Decision, reconcile

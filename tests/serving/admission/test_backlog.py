@@ -149,18 +149,22 @@ def test_idle_time_does_not_count_as_response_time():
     asyncio.run(main())
 
 
+async def open_calls_are(held: Waiting, count: int) -> None:
+    for _ in range(500):
+        if held.open_calls.count == count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(held.open_calls.count)
+
+
 def test_calls_handed_over_to_python_do_not_count_as_waiting():
     async def main():
         async with waiting(sees=True) as (held, more):
             await more(5)
-            for _ in range(500):  # until they were handed over
-                if held.open_calls.count == 5:
-                    break
-                await asyncio.sleep(0.01)
-            assert held.open_calls.count == 5
+            await open_calls_are(held, 5)  # they were handed over
             held.backlog.check(1000.0)
             await held.end()
-            assert held.open_calls.count == 0
+            await open_calls_are(held, 0)
 
     asyncio.run(main())
 
