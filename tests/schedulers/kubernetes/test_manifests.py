@@ -50,7 +50,11 @@ ALL = [
     for document in yaml.safe_load_all(path.read_text())
 ]
 # API versions of custom resources and of configuration files.
-CUSTOM_VERSIONS = ("scheduling.x-k8s.io/v1alpha1", "kubescheduler.config.k8s.io/v1")
+CUSTOM_VERSIONS = (
+    "scheduling.x-k8s.io/v1alpha1",
+    "kubescheduler.config.k8s.io/v1",
+    "kustomize.config.k8s.io/v1beta1",
+)
 BUILT_IN = [document for document in ALL if document["apiVersion"] not in CUSTOM_VERSIONS]
 
 
