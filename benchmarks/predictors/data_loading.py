@@ -305,8 +305,6 @@ def page(rows: Sequence[Row], hand_over: tuple[float, float]) -> Iterator[str]:
 LIMITS = (
     "## Limits",
     "",
-    "- **The machine was busy.** Where samples compute, other programs take cores that the law",
-    "  counts as free.",
     "- **No GPU was measured.** On a GPU the copy to the device is part of neither the law nor",
     "  this page, and the training process is assumed to occupy one core.",
     "- Both networks step for some milliseconds, so handing a batch over weighs more here than in",
