@@ -10,6 +10,8 @@ from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.system.files.atomic_file import write_atomically
 
 FORECASTS = "forecasts.parquet"  # out-of-fold, of every trained predictor
+LOSS_CURVES = "loss_curves.csv"  # of its networks; a text, so that `dvc diff` shows it
+LOSS = "loss"  # folder of the loss curves, among the plots of evaluate
 UNTRAINED = "untrained.json"  # the only file of a predictor's folder without networks
 
 

@@ -47,6 +47,8 @@ class Origin:
         Sections of ``params.yaml``.
     plots : Path or None
         Folder of the evaluation's plots.
+    curves : mapping of str to sequence of (int, float)
+        Values of metrics by step, such as the loss while networks trained.
     """
 
     by: str = ""
@@ -55,6 +57,7 @@ class Origin:
     dvc_lock: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     plots: Path | None = None
+    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
 
     @property
     def dvc_lock_sha256(self) -> str:
@@ -82,6 +85,7 @@ def log_release(
     run_id = run.info.run_id
     log_params(client, run_id, search_params(release, origin))
     log_metrics(client, run_id, metrics)
+    log_curves(client, run_id, origin.curves)
     with stored(release) as folder:
         client.log_artifacts(run_id, str(folder), FOLDER)
     if origin.dvc_lock:
@@ -185,7 +189,23 @@ def log_metrics(client: Any, run_id: str, metrics: Mapping[str, Any]) -> None:
     from mlflow.entities import Metric
 
     now_ms = int(time.time() * 1000)
-    found = [Metric(name, value, now_ms, 0) for name, value in _figures(metrics)]
+    _log_batches(
+        client, run_id, [Metric(name, value, now_ms, 0) for name, value in _figures(metrics)]
+    )
+
+
+def log_curves(client: Any, run_id: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Log metrics by step, which MLflow draws as lines."""
+    from mlflow.entities import Metric
+
+    now_ms = int(time.time() * 1000)
+    points = [
+        Metric(name, value, now_ms, step) for name, curve in curves.items() for step, value in curve
+    ]
+    _log_batches(client, run_id, points)
+
+
+def _log_batches(client: Any, run_id: str, found: Sequence[Any]) -> None:
     for start in range(0, len(found), _BATCH):
         client.log_batch(run_id, metrics=found[start : start + _BATCH])
 

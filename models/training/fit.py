@@ -20,9 +20,9 @@ from presage.models.networks.component_factors import ComponentFactors
 from presage.models.networks.quantile_mlp import QuantileMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss, take_members
 from presage.models.training.device_effect import IDENTITY, DeviceEffect
+from presage.models.training.loss_curves import Observe, observed_rows, observing
 from presage.system.arrays import Array
-
-Progress = Callable[[int, int], None]
+from presage.system.text.progress import Progress
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 CHANNELS_LAST = columns("full").index("channels_last")
@@ -175,6 +175,7 @@ def fit_scalar(
     *,
     start: ScalarStack | None = None,
     progress: Progress | None = None,
+    observe: Observe | None = None,
 ) -> ScalarStack:
     """Fit a stack of quantile networks, from scratch or by fine-tuning others.
 
@@ -192,6 +193,9 @@ def fit_scalar(
         Networks to fine-tune, whose sizes and inputs are kept. Weight decay pulls every parameter
         to its initial value (L2-SP: Li, Grandvalet, Davoine, ICML 2018).
     progress : callable, optional
+    observe : callable, optional
+        Gets the losses (members, :func:`~presage.models.training.loss_curves.observed_rows`) some
+        times. It has no effect on the networks.
 
     Raises
     ------
@@ -217,14 +221,17 @@ def fit_scalar(
         batch = rows
         if len(rows) > config.batch:
             batch = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
-        # In units of the target's spread, so that one learning rate serves every target.
-        quantiles = model(xs[batch], config.jitter)
-        per_row = pinball_loss(quantiles, ys[:, batch], levels) / model.y_scale[:, :, 0]
-        return sum_of_member_means(per_row, weights[:, batch])
+        return sum_of_member_means(per_row(batch, config.jitter), weights[:, batch])
 
+    def per_row(at: Tensor, jitter: float = 0.0) -> Tensor:
+        # In units of the target's spread, so that one learning rate serves every target.
+        return pinball_loss(model(xs[at], jitter), ys[:, at], levels) / model.y_scale[:, :, 0]
+
+    watched = torch.from_numpy(observed_rows(len(y)))
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, to_start=start is not None, progress=progress,
+        weight_decay=config.weight_decay, to_start=start is not None,
+        progress=observing(progress, observe, config.steps, lambda: per_row(watched)),
     )  # fmt: skip
     return model.eval()
 

@@ -11,13 +11,14 @@ from presage.models.networks.stacked import Standardizer, pinball_loss
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
-    Progress,
     check_training_rows,
     copy_stack,
     minimize,
     sum_of_member_means,
 )
+from presage.models.training.loss_curves import Observe, observed_rows, observing
 from presage.system.arrays import Array
+from presage.system.text.progress import Progress
 
 
 class InterferenceStack(nn.Module):
@@ -55,6 +56,7 @@ def fit_interference(
     *,
     start: InterferenceStack | None = None,
     progress: Progress | None = None,
+    observe: Observe | None = None,
 ) -> InterferenceStack:
     """Fit a stack of interference networks, from scratch or by fine-tuning others.
 
@@ -72,6 +74,9 @@ def fit_interference(
     start : InterferenceStack, optional
         Networks to fine-tune, as in :func:`presage.models.training.fit.fit_scalar`.
     progress : callable, optional
+    observe : callable, optional
+        As in :func:`presage.models.training.fit.fit_scalar`, of the victims of
+        :func:`~presage.models.training.loss_curves.observed_rows` of the co-locations.
 
     Raises
     ------
@@ -92,14 +97,17 @@ def fit_interference(
 
     def loss() -> Tensor:
         chosen = torch.from_numpy(order.choice(len(counts), batch, replace=False))
-        quantiles = model(xs[:, chosen], counts[chosen], config.jitter)
-        known = ys[chosen].expand(len(weights), -1, -1)
-        per_victim = pinball_loss(quantiles, known, levels)
-        return sum_of_member_means(per_victim.flatten(1), weights[:, chosen].flatten(1))
+        return sum_of_member_means(per_victim(chosen, config.jitter), weights[:, chosen].flatten(1))
 
+    def per_victim(at: Tensor, jitter: float = 0.0) -> Tensor:
+        known = ys[at].expand(len(weights), -1, -1)
+        return pinball_loss(model(xs[:, at], counts[at], jitter), known, levels).flatten(1)
+
+    watched = torch.from_numpy(observed_rows(len(counts)))
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay, to_start=start is not None, progress=progress,
+        weight_decay=config.weight_decay, to_start=start is not None,
+        progress=observing(progress, observe, config.steps, lambda: per_victim(watched)),
     )  # fmt: skip
     return model
 

@@ -11,12 +11,12 @@ from presage.models.networks.stacked import Standardizer, pinball_loss
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
-    Progress,
     check_training_rows,
     minimize,
     sum_of_member_means,
 )
 from presage.system.arrays import Array
+from presage.system.text.progress import Progress
 
 
 def fit_views(

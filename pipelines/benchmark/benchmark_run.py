@@ -13,7 +13,7 @@ import pandas as pd
 
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
-from presage.models.training.fit import LEVELS, Progress
+from presage.models.training.fit import LEVELS
 from presage.pipelines.benchmark.benchmark_task import Rows, check
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
 from presage.pipelines.benchmark.repeats import floor_figures
@@ -21,6 +21,7 @@ from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.arrays import Array
 from presage.system.text.known_names import did_you_mean
+from presage.system.text.progress import Progress
 
 Figures = dict[str, float]
 SLICES = ("device", "family", "group", "release", "source", "campaign")  # columns of the metadata

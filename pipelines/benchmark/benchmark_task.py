@@ -11,8 +11,8 @@ import pandas as pd
 
 from presage.errors import TrainingError
 from presage.features.tables.campaign import Campaign
-from presage.models.training.fit import Progress
 from presage.system.arrays import Array
+from presage.system.text.progress import Progress
 
 
 class Rows(Protocol):

@@ -16,13 +16,14 @@ import numpy as np
 
 from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import conformal_margin
-from presage.models.training.fit import LEVELS, Progress
+from presage.models.training.fit import LEVELS
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
 from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.system.arrays import Array, Mask
+from presage.system.text.progress import Progress
 
 LEVEL = 0.95
 # The fullest that NVIDIA's tools were seen to read a device, of what its name says: 40,363 MiB of

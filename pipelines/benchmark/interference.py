@@ -11,7 +11,7 @@ from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import cv_plus
 from presage.models.calibration.margins import split_by_device
 from presage.models.training.baselines import BASELINES, MEAN_BY_MEMBERS, MeanByMembers
-from presage.models.training.fit import LEVELS, FitConfig, Progress
+from presage.models.training.fit import LEVELS, FitConfig
 from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
@@ -27,6 +27,7 @@ from presage.pipelines.benchmark.novel_rows import (
 from presage.pipelines.benchmark.repeats import colocated_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
+from presage.system.text.progress import Progress
 
 # Up to this number of models, families or devices, each is a separate fold.
 FEW = 16

@@ -15,7 +15,6 @@ from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import (
     FitConfig,
-    Progress,
     fit_scalar,
     predict_quantiles,
     select_inputs,
@@ -41,6 +40,7 @@ from presage.pipelines.benchmark.novel_rows import (
 from presage.pipelines.benchmark.repeats import solo_repeats
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
+from presage.system.text.progress import Progress
 
 # For thousands of rows: a larger network with more steps than dvc.yaml's stages use for hundreds.
 CONFIG = FitConfig(

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.pipelines.trained_quantities import LOSS
 
 GROUPS = ("family", "device")
 MOST_BARS = 40  # per picture: the groups with the largest error
@@ -35,7 +36,7 @@ def pictures(plots: Path) -> Iterator[Path | None]:
 
 def _draw_predictor(plots: Path, name: str, target: Path) -> None:
     """Draw predicted against measured values, and the error by family and by device."""
-    figure, (predictions, *by_group) = _panels(1 + len(GROUPS))
+    figure, (predictions, *by_group, losses) = _panels(2 + len(GROUPS))
     rows = pd.read_csv(plots / f"{name}.csv")
     for split, part in rows.groupby("split"):
         predictions.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
@@ -50,7 +51,20 @@ def _draw_predictor(plots: Path, name: str, target: Path) -> None:
         panel.barh(errors[group].astype(str), errors["median_ape"])
         panel.set(title=f"median error by {group}, job left out", xlabel="%")
         panel.tick_params(axis="y", labelsize=6)
+    _draw_losses(plots / LOSS / f"{name}.csv", losses)
     figure.savefig(target)
+
+
+def _draw_losses(file: Path, panel: Any) -> None:
+    """Draw the loss on training and on validation rows by step; nothing without a file."""
+    rows = pd.read_csv(file) if file.is_file() else pd.DataFrame(columns=["split"])
+    for number, (split, part) in enumerate(rows.groupby("split", sort=False)):
+        means = part.groupby("step")[["training", "validation"]].mean()
+        panel.plot(means["training"], color=f"C{number}", linestyle="dotted")
+        panel.plot(means["validation"], color=f"C{number}", label=f"{split} left out")
+    panel.set(title="loss on training (dotted) and validation rows", xlabel="step", yscale="log")
+    if len(rows):
+        panel.legend()
 
 
 def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:

@@ -15,6 +15,7 @@ from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
 from presage.models.training.fit import select_inputs, transform_features
+from presage.models.training.loss_curves import COLUMNS
 from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
@@ -27,14 +28,14 @@ from presage.pipelines.evaluation.evaluation_tables import (
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
-from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
+from presage.pipelines.stages.stage import read_table, replace_folder, run_stage, write_csv
 from presage.pipelines.stages.train_interference import (
     Colocations,
     member_features,
     pad_colocations,
     victim_folds,
 )
-from presage.pipelines.trained_quantities import trained_quantities
+from presage.pipelines.trained_quantities import LOSS, LOSS_CURVES, trained_quantities
 from presage.system.files.atomic_file import write_atomically
 from presage.system.text.progress import counted_progress
 
@@ -43,6 +44,7 @@ Scores = dict[str, float]
 Metrics = dict[str, dict[str, dict[str, Scores]]]
 Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
+CURVE_COLUMNS = ["device_class", *COLUMNS]
 SUMMARY = ("mape", "median_ape", "coverage_90%")
 FORECAST_COLUMNS = (*FORECAST_KEY, "split", "features", "fold", "measured", *QUANTILES)
 
@@ -74,6 +76,16 @@ def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
         _check_rows(table, path)
         forecasts[predictor] = table
     return forecasts
+
+
+def read_loss_curves(models: Path) -> dict[str, pd.DataFrame]:
+    """Read the loss curves of each predictor's stage; empty for networks without them."""
+    out = {}
+    for predictor in QUANTITIES:
+        path = models / predictor / LOSS_CURVES
+        known = path.is_file()
+        out[predictor] = pd.read_csv(path) if known else pd.DataFrame(columns=CURVE_COLUMNS)
+    return out
 
 
 def _check_rows(table: pd.DataFrame, path: Path) -> None:
@@ -201,14 +213,21 @@ def read_previous_metrics(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -
     return previous
 
 
-def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], target: Path) -> None:
+def write_evaluation(
+    metrics: Metrics,
+    forecasts: Mapping[str, pd.DataFrame],
+    curves: Mapping[str, pd.DataFrame],
+    target: Path,
+) -> None:
     """Write ``metrics.json``, ``summary.json``, ``promises.json`` and the tables of `dvc plots`.
 
     ``metrics.json`` is deleted first and written last: if it exists, all files are of the same
     forecasts.
     """
     (target / "metrics.json").unlink(missing_ok=True)
-    replace_folder(target / "plots", _plot_names(), lambda folder: _write_plots(forecasts, folder))
+    replace_folder(
+        target / "plots", _plot_names(), lambda folder: _write_plots(forecasts, curves, folder)
+    )
     guarantees = {
         predictor: calibration_guarantee(judged(table)) for predictor, table in forecasts.items()
     }
@@ -219,7 +238,7 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
 
 def _plot_names() -> tuple[str, ...]:
     tables = (f"{name}.csv" for name in ("calibration", *QUANTITIES))
-    return (*tables, *(f"error_by_{group}" for group in GROUPS))
+    return (*tables, LOSS, *(f"error_by_{group}" for group in GROUPS))
 
 
 def _write_json(content: Metrics | Summary, path: Path) -> None:
@@ -238,7 +257,9 @@ def summary(metrics: Metrics) -> Summary:
     }
 
 
-def _write_plots(forecasts: Mapping[str, pd.DataFrame], folder: Path) -> None:
+def _write_plots(
+    forecasts: Mapping[str, pd.DataFrame], curves: Mapping[str, pd.DataFrame], folder: Path
+) -> None:
     any_rows = judged(next(iter(forecasts.values())))
     for predictor in QUANTITIES:
         is_trained = predictor in forecasts
@@ -250,6 +271,7 @@ def _write_plots(forecasts: Mapping[str, pd.DataFrame], folder: Path) -> None:
         for name, table in tables.items():
             # `dvc plots` needs the file of an untrained quantity, too.
             write_csv(table if is_trained else table.head(0), folder / name)
+        write_csv(curves[predictor], folder / LOSS / f"{predictor}.csv")
     write_csv(calibration_rows(forecasts), folder / "calibration.csv")
 
 
@@ -261,17 +283,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
     args = parser.parse_args(argv)
     forecasts = read_forecasts(args.models)
-    write_evaluation(evaluate(*read_features(args.features), forecasts), forecasts, args.target)
+    metrics = evaluate(*read_features(args.features), forecasts)
+    write_evaluation(metrics, forecasts, read_loss_curves(args.models), args.target)
 
 
 def read_features(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read the solo rows and the co-location rows that featurize wrote."""
     return read_table(folder / "solo.parquet"), read_table(folder / "interference.parquet")
-
-
-def write_csv(rows: pd.DataFrame, path: Path) -> None:
-    """Write rows as CSV for `dvc plots`."""
-    write_atomically(path, lambda partial: rows.to_csv(partial, index=False, float_format="%.6g"))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.fit_trees import fit_trees
+from presage.models.training.loss_curves import LossCurves, observed_rows
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -58,6 +59,8 @@ class CrossValidation:
         Fold of each row, by split.
     weights : ndarray of shape (members, rows)
         Training weights, 0 for rows that are hidden from a member.
+    curves : DataFrame
+        Loss of the networks by step and split, without trees.
     trees : BoostedTrees or None
         Trees of the release, which were not trained on its held-out fold.
     """
@@ -68,6 +71,7 @@ class CrossValidation:
     outputs: Array  # (members, rows, levels)
     folds: dict[str, Folds]
     weights: Array  # (members, rows)
+    curves: pd.DataFrame
     trees: BoostedTrees | None = None
 
     def out_of_fold(self, split: str) -> Array:
@@ -80,9 +84,10 @@ def fit_device_class(
     quantity: Quantity,
     settings: Settings,
     start: TrainedNetworks[ScalarStack] | None,
-) -> tuple[TrainedNetworks[ScalarStack], pd.DataFrame]:
+) -> tuple[TrainedNetworks[ScalarStack], pd.DataFrame, pd.DataFrame]:
     """Train networks without the held-out fold; also return out-of-fold forecasts of every row.
 
+    The last table has the loss curves of the networks with the full features.
     If there are too few rows for calibration, the margins are the out-of-domain margins of
     ``start``.
     """
@@ -114,7 +119,8 @@ def fit_device_class(
     if start is not None:
         jobs |= start.jobs
     take_members(full.stack, torch.from_numpy(released))
-    return TrainedNetworks(full.stack, margins, jobs, full.trees), pd.concat(tables)
+    trained = TrainedNetworks(full.stack, margins, jobs, full.trees)
+    return trained, pd.concat(tables), full.curves
 
 
 def far_groups(solo: pd.DataFrame) -> dict[str, Names]:
@@ -152,17 +158,20 @@ def _cross_validate(
     measured = np.isfinite(target)
     weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
     inputs = select_inputs(quantity.inputs, feature_set)
+    at = observed_rows(len(solo))
+    held_out = (1 - cv.training_weights(members, folds)) * measured
+    curves = LossCurves(members.split, weights[:, at], held_out[:, at])
     with training_progress(f"{quantity.name}, {feature_set} features") as progress:
         stack = fit_scalar(
             x, np.where(measured, target, 0), weights, inputs, config,
-            start=start, progress=progress,
+            start=start, progress=progress, observe=curves.observe,
         )  # fmt: skip
     outputs, trees = predict_quantiles(stack, x), None
     if config.trees:
         features = feature_matrix(solo, feature_set)
         read = [*inputs.columns, *inputs.identity]
         trees = _average_with_trees(outputs, members, features, target, weights, read, config)
-    return CrossValidation(stack, members, target, outputs, folds, weights, trees)
+    return CrossValidation(stack, members, target, outputs, folds, weights, curves.table(), trees)
 
 
 def _average_with_trees(

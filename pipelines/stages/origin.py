@@ -5,6 +5,7 @@ Missing facts are omitted, so a checkout without git or DVC can register a relea
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 from presage.models.registry.mlflow_run import DVC_LOCK, Origin
 from presage.models.registry.promotion_journal import current_user
 from presage.pipelines.stages.stage import PARAMS
+from presage.pipelines.trained_quantities import LOSS
 
 MAX_CHANGED_FILES = 50  # in the record
 _REGISTRY_KEY = (
@@ -35,7 +37,25 @@ def read_origin(release: Path, plots: Path | None = None) -> Origin:
         dvc_lock=lock if dvc_digest(release) in lock else "",
         params=_params(),
         plots=plots,
+        curves={} if plots is None else read_curves(plots / LOSS),
     )
+
+
+def read_curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the loss curves in a folder of evaluate, by names such as ``loss.memory.cpu.job``.
+
+    Each predictor, device class and split has two: of training rows and of validation rows.
+    """
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                name = f"loss.{path.stem}.{row['device_class']}.{row['split']}"
+                for kind in ("training", "validation"):
+                    if row[kind]:
+                        point = int(row["step"]), float(row[kind])
+                        curves.setdefault(f"{name}.{kind}", []).append(point)
+    return curves
 
 
 def dvc_digest(folder: Path) -> str:

@@ -104,6 +104,11 @@ def replace_folder(folder: Path, names: Iterable[str], write: Callable[[Path], N
         write(partial)
 
 
+def write_csv(rows: pd.DataFrame, path: Path) -> None:
+    """Write rows as CSV for `dvc plots`."""
+    write_atomically(path, lambda partial: rows.to_csv(partial, index=False, float_format="%.6g"))
+
+
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table that an earlier stage wrote.
 

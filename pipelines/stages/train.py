@@ -32,6 +32,7 @@ from presage.models.training.fine_tuning import (
     write_networks,
 )
 from presage.models.training.fit import ScalarStack
+from presage.models.training.loss_curves import COLUMNS
 from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
@@ -44,12 +45,12 @@ from presage.pipelines.stages.fit_solo import (
     device_identities,
     fit_device_class,
 )
-from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
-from presage.pipelines.trained_quantities import FORECASTS, UNTRAINED, write_untrained
+from presage.pipelines.stages.stage import read_table, replace_folder, run_stage, write_csv
+from presage.pipelines.trained_quantities import FORECASTS, LOSS_CURVES, UNTRAINED, write_untrained
 from presage.system.files.atomic_file import write_atomically
 
 OUTPUT_NAMES = (
-    "model.onnx", "novelty_margins.json", FORECASTS,
+    "model.onnx", "novelty_margins.json", FORECASTS, LOSS_CURVES,
     *(f"{name}.npz" for name in DEVICE_CLASSES), UNTRAINED,
 )  # fmt: skip
 
@@ -69,12 +70,15 @@ class TrainedPredictor:
     novelty_margins : mapping of str to mapping of str to mapping of float to float
         Further widening of intervals by what is new in a request, device class and level: in
         logarithms of a scale, or log-odds of a fraction.
+    curves : DataFrame
+        Mean pinball loss on training rows and on held-out rows, by device class, split and step.
     """
 
     forecasts: pd.DataFrame
     onnx: bytes
     networks: Mapping[str, TrainedNetworks[Any]]
     novelty_margins: Mapping[str, Mapping[str, ByLevel]]
+    curves: pd.DataFrame
 
     def write(self, target: Path) -> None:
         """Write the files that later stages read, as one folder, so they are consistent."""
@@ -92,6 +96,7 @@ class TrainedPredictor:
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "novelty_margins.json", lambda path: path.write_text(text))
         write_atomically(folder / FORECASTS, self.forecasts.to_parquet)
+        write_csv(self.curves, folder / LOSS_CURVES)
         for name, trained in self.networks.items():
             write_atomically(folder / f"{name}.npz", partial(write_networks, trained))
 
@@ -153,7 +158,7 @@ def train(
         Too few rows of every class have a measurement, and ``starts`` is empty.
     """
     make_torch_deterministic()
-    networks, tables = {}, []
+    networks, tables, curves = {}, [], []
     predictors: dict[str, nn.Module] = {
         name: ScalarPredictor(start.stack, quantity, start.margins, start.trees)
         for name, start in starts.items()
@@ -162,9 +167,10 @@ def train(
         rows, start = solo[solo["device_class"] == name], starts.get(name)
         if not can_train(rows, quantity, start):
             continue
-        fitted, table = fit_device_class(rows, quantity, settings, start)
+        fitted, table, curve = fit_device_class(rows, quantity, settings, start)
         networks[name] = fitted
         tables.append(table)
+        curves.append(curve.assign(device_class=name))
         trained: nn.Module = ScalarPredictor(fitted.stack, quantity, fitted.margins, fitted.trees)
         if name in starts:
             known = device_identities(rows[rows[quantity.column].notna()])
@@ -183,7 +189,8 @@ def train(
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
     forecasts = _sort_forecasts(solo, pd.concat(tables))
-    return TrainedPredictor(forecasts, onnx, networks, max_novelty_margins(starts, networks))
+    table = pd.concat(curves) if curves else pd.DataFrame(columns=["device_class", *COLUMNS])
+    return TrainedPredictor(forecasts, onnx, networks, max_novelty_margins(starts, networks), table)
 
 
 def _too_few_rows(solo: pd.DataFrame, quantity: Quantity) -> TrainingError:

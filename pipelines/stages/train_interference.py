@@ -39,6 +39,7 @@ from presage.models.training.fit_interference import (
     fit_interference,
     predict_log_slowdowns,
 )
+from presage.models.training.loss_curves import LossCurves, observed_rows
 from presage.models.training.solo_rows import SOLO_KEY, find_solo_rows
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
@@ -170,8 +171,10 @@ def fit_device_class(
     data: Mapping[str, Colocations],
     config: FitConfig,
     start: TrainedNetworks[InterferenceStack] | None,
-) -> tuple[TrainedNetworks[InterferenceStack], pd.DataFrame]:
+) -> tuple[TrainedNetworks[InterferenceStack], pd.DataFrame, pd.DataFrame]:
     """Train networks of one device class; also return out-of-fold forecasts of every victim.
+
+    The last table has the loss curves of the networks.
 
     Parameters
     ----------
@@ -189,10 +192,11 @@ def fit_device_class(
     # There are no solo medians without the device's fold; those of the family split are similar.
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
+    curves = _loss_curves(colocations, plan, folds, weights)
     with training_progress(INTERFERENCE.name) as progress:
         stack = fit_interference(
             inputs, colocations.mask, colocations.log_slowdown, weights, config,
-            start=before, progress=progress,
+            start=before, progress=progress, observe=curves.observe,
         )  # fmt: skip
     per_victim = predict_log_slowdowns(stack, inputs, colocations.mask)[:, is_victim]
     victim_fold = {split: fold[is_victim] for split, fold in folds.items()}
@@ -214,7 +218,22 @@ def fit_device_class(
     if start is not None:
         jobs |= start.jobs
     take_members(stack, torch.from_numpy(released))
-    return TrainedNetworks(stack, margins, jobs), forecasts
+    return TrainedNetworks(stack, margins, jobs), forecasts, curves.table()
+
+
+def _loss_curves(
+    colocations: Colocations, plan: cv.Members, folds: Mapping[str, Folds], weights: Array
+) -> LossCurves:
+    """Return empty curves of known victims; ``weights`` are those of training (stack, C, K)."""
+    at = observed_rows(len(colocations.known))
+    held_out = [
+        (folds[split] == fold) * colocations.known
+        for split, fold in zip(plan.split, plan.fold, strict=True)
+    ]
+    training, validation = (
+        each[:, at].reshape(len(weights), -1) for each in (weights, np.array(held_out))
+    )
+    return LossCurves(plan.split, training, validation)
 
 
 def _by_domain(
@@ -283,7 +302,7 @@ def train(
     """
     make_torch_deterministic()
     members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
-    trained_networks, tables = {}, []
+    trained_networks, tables, curves = {}, [], []
     predictors: dict[str, nn.Module] = {
         name: InterferencePredictor(start.stack, start.margins) for name, start in starts.items()
     }
@@ -293,8 +312,9 @@ def train(
             continue
         config = settings.select(int(is_measured(rows).sum()), is_fine_tuning=start is not None)
         data = {split: pad_colocations(rows, members[split]) for split in cv.SPLITS}
-        trained_networks[name], table = fit_device_class(data, config, start)
+        trained_networks[name], table, curve = fit_device_class(data, config, start)
         tables.append(table)
+        curves.append(curve.assign(device_class=name))
         trained: nn.Module = InterferencePredictor(
             trained_networks[name].stack, trained_networks[name].margins
         )
@@ -311,8 +331,9 @@ def train(
         )
     margins = max_novelty_margins(starts, trained_networks)
     return TrainedPredictor(
-        pd.concat(tables, ignore_index=True), _export(predictors), trained_networks, margins
-    )
+        pd.concat(tables, ignore_index=True), _export(predictors), trained_networks, margins,
+        pd.concat(curves),
+    )  # fmt: skip
 
 
 def can_train(rows: pd.DataFrame, start: TrainedNetworks[InterferenceStack] | None) -> bool:

@@ -155,6 +155,7 @@ def test_the_release_id_of_a_response_leads_to_its_lock_file_and_tables(workspac
     assert yaml.safe_load(lock)["stages"]["train@memory"]["params"]["params.yaml"]
     assert b"sqlite://" not in lock  # the registry's address may hold a password
     assert (logged / "plots" / "step_time.png").stat().st_size > 1000
+    assert (logged / "plots" / "loss" / "step_time.csv").is_file()
     folders = told["tables_here"]
     assert folders.keys() >= {f"data/profiles/{name}" for name in ("cpu-2", "cpu-2-zoo", "local")}
     states = {state for of_folder in folders.values() for state in of_folder.values()}

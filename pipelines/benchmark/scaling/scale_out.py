@@ -14,7 +14,7 @@ import numpy as np
 from presage.features.tables.campaign import Campaign
 from presage.models.networks.scale_out_law import fit_step_times
 from presage.models.training.baselines import BASELINES
-from presage.models.training.fit import FitConfig, Progress
+from presage.models.training.fit import FitConfig
 from presage.models.training.fit_views import fit_views
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_splits import (
@@ -28,6 +28,7 @@ from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scaling.scale_rows import ScaleRows, scale_rows
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
+from presage.system.text.progress import Progress
 
 CONFIG = FitConfig(
     hidden=64, steps=600, learning_rate=5e-3, weight_decay=0.3, ensemble=1, seed=0

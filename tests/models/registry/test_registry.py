@@ -72,7 +72,9 @@ def test_a_run_has_the_provenance_and_plots_of_a_release(registry, make_release,
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "memory.png").write_bytes(b"a picture")
     params = {"train": {"hidden": [32, 64], "of the %": 0.5}, "x" * 9: "y" * 9000}
-    origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, tmp_path / "plots")
+    curve = {"loss.memory.cpu.job.validation": [(1, 0.5), (20, 0.25)]}
+    plots = tmp_path / "plots"
+    origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, plots, curve)
     release = make_release(tmp_path / "release", training_data=data)
     registry.register(release, {}, lambda: origin)
 
@@ -81,6 +83,8 @@ def test_a_run_has_the_provenance_and_plots_of_a_release(registry, make_release,
     wanted = "tags.campaigns LIKE '%lab%' and tags.git_commit = 'c0ffee'"
     (run,) = client.search_runs([experiment], wanted)
     assert run.info.run_name == f"release {release.release_id}"
+    history = client.get_metric_history(run.info.run_id, "loss.memory.cpu.job.validation")
+    assert [(point.step, point.value) for point in history] == [(1, 0.5), (20, 0.25)]
     assert run.data.params["train.hidden"] == "[32, 64]"
     assert run.data.params["train.of the _"] == "0.5"
     assert run.data.tags["git_changed"] == "a.py, b.py"

@@ -133,7 +133,7 @@ def test_runs_of_one_family_suffice_for_fine_tuning(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
     alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
     target, start = QUANTITIES["step_time"], starts_of("step_time")["gpu"]
-    networks, table = learn_solo.fit_device_class(alike, target, SETTINGS, start)
+    networks, table, _ = learn_solo.fit_device_class(alike, target, SETTINGS, start)
 
     assert train.can_train(alike, target, start)
     assert not train.can_train(alike, target, None)
@@ -184,7 +184,7 @@ def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
     jury = job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
     weights, same, changed = (
         list(networks.stack.state_dict().values())
-        for networks, _ in (
+        for networks, *_ in (
             learn_solo.fit_device_class(
                 solo.assign(step_time_median_s=solo["step_time_median_s"] * factor),
                 QUANTITIES["step_time"], SETTINGS, None,
@@ -201,9 +201,9 @@ def test_networks_list_their_training_jobs_and_those_of_the_pretraining(features
     solo = pd.read_parquet(features / "solo.parquet")
     solo.loc[3, "step_time_median_s"] = np.nan  # not measured, so not in the training data
     target = QUANTITIES["step_time"]
-    first, _ = learn_solo.fit_device_class(solo, target, SETTINGS, None)
+    first, *_ = learn_solo.fit_device_class(solo, target, SETTINGS, None)
     write_networks(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")
-    again, _ = learn_solo.fit_device_class(
+    again, *_ = learn_solo.fit_device_class(
         solo, target, SETTINGS, read_scalar_networks(tmp_path / "one.npz")
     )
 

@@ -86,7 +86,8 @@ def test_a_required_quantity_counts_as_trained_so_that_a_missing_file_is_an_erro
 
 def test_an_evaluation_has_an_empty_plot_table_of_an_untrained_quantity(tmp_path):
     tables = forecasts()
-    evaluate.write_evaluation(metrics_of(tables), tables, tmp_path)
+    curves = evaluate.read_loss_curves(tmp_path / "models")
+    evaluate.write_evaluation(metrics_of(tables), tables, curves, tmp_path)
     plots = tmp_path / "plots"
 
     for name in ("", "error_by_family/", "error_by_device/", "error_by_domain/"):

@@ -68,7 +68,9 @@ def test_training_settings_for_every_quantity(name):
 
 
 @pytest.mark.parametrize("name", QUANTITIES)
-@pytest.mark.parametrize("table", ["", "error_by_family/", "error_by_device/", "error_by_domain/"])
+@pytest.mark.parametrize(
+    "table", ["", "error_by_family/", "error_by_device/", "error_by_domain/", "loss/"]
+)
 def test_a_plot_of_every_quantity(name, table):
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     drawn = {path for plot in plots for of in plot.values() for path in of["y"]}

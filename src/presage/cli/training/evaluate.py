@@ -45,7 +45,7 @@ def evaluate(
     metrics = stage.read_previous_metrics(out, forecasts)
     if metrics is None:
         metrics = stage.evaluate(*stage.read_features(features_dir), forecasts)
-    stage.write_evaluation(metrics, forecasts, out)
+    stage.write_evaluation(metrics, forecasts, stage.read_loss_curves(models_dir), out)
     assessment = assess(metrics, forecasts)
     if report is not None:
         write_report(assessment, report)

@@ -8,18 +8,21 @@ from contextlib import contextmanager
 
 from presage.system.text.printable import printable
 
+Progress = Callable[[int, int], None]  # parts of the work that are done, and all
+
 
 @contextmanager
-def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+def training_progress(label: str) -> Iterator[Progress]:
     """Show a bar with the remaining time; yield its callback ``(done, total)``."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     from presage.system.text.terminal import Console
 
     console = Console(stderr=True)
     # Not as markup: the label may be a policy's or a file's name.
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Bars(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(printable(label), total=None)
 
         def move(done: int, total: int) -> None:
