@@ -72,7 +72,7 @@ pretrained: .venv/.installed ## make data/pretrained again, from public tables (
 
 clean: ## remove everything that `make` made, the measurements of this machine too
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
-	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
+	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/baselines data/evaluation
 	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
 
 .venv/.docs: .venv/.installed requirements-docs.lock

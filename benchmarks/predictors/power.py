@@ -15,7 +15,8 @@ import pandas as pd
 from benchmarks.markdown import write_page
 from presage.features.quantities.quantity_registry import POWER
 from presage.pipelines.evaluation import cross_validation as cv
-from presage.pipelines.stages.evaluate import score_forecasts, solo_baselines
+from presage.pipelines.evaluation.solo_baselines import solo_baselines
+from presage.pipelines.stages.evaluate import score_forecasts
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import read_settings
 from presage.pipelines.stages.train import train

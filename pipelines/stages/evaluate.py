@@ -14,9 +14,7 @@ from presage.errors import TableError
 from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
-from presage.models.training.fit import select_inputs, transform_features
 from presage.models.training.loss_curves import COLUMNS
-from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
@@ -26,7 +24,7 @@ from presage.pipelines.evaluation.evaluation_tables import (
     figures,
     judged,
 )
-from presage.pipelines.stages.feature_table import feature_matrix
+from presage.pipelines.evaluation.solo_baselines import read_solo_baselines, solo_baselines
 from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage, write_csv
 from presage.pipelines.stages.train_interference import (
@@ -114,34 +112,6 @@ def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
     return scores
 
 
-def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Scores]]:
-    """Return the metrics of baselines on the same features, folds and target, by split and name.
-
-    The constant baseline is the exception: it predicts the median of the measured values.
-    """
-    quantity = QUANTITIES[predictor]
-    solo = solo[solo[quantity.column].notna()]
-    features = feature_matrix(solo, "full")
-    measured = solo[quantity.column].to_numpy(np.float64)
-    target = quantity.to_learnt(measured, features)
-    read = select_inputs(quantity.inputs, "full")
-    x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
-    folds = folds_by_split(solo)
-    scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
-    fits = len(baselines.BASELINES) * sum(
-        len(np.unique(fold_of_row)) for fold_of_row in folds.values()
-    )
-    with counted_progress(f"baselines of {predictor}", fits) as step:
-        for split, fold_of_row in folds.items():
-            for name in baselines.BASELINES:
-                y = measured if name == "constant" else target
-                forecast = baselines.predict_out_of_fold(name, x, y, fold_of_row, on_fold=step)
-                if name != "constant":
-                    forecast = quantity.to_measured(forecast[:, None], features)[:, 0]
-                scores[split][name] = point_metrics(measured, forecast)
-    return scores
-
-
 def interference_baselines(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
 ) -> dict[str, dict[str, Scores]]:
@@ -179,18 +149,28 @@ def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
 
 
 def evaluate(
-    solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
+    solo: pd.DataFrame,
+    interference: pd.DataFrame,
+    forecasts: Mapping[str, pd.DataFrame],
+    known: Path | None = None,
 ) -> Metrics:
-    """Return the metrics of the networks, and of baselines, whose fits take minutes."""
+    """Return the metrics of the networks, and of baselines, whose fits take minutes.
+
+    ``known`` is a folder with the metrics of the solo quantities' baselines.
+    """
     metrics = {}
     for predictor in forecasts:
         quantity = QUANTITIES[predictor]
         scores = score_forecasts(forecasts[predictor])
         if quantity.scope == "co-location":
             baseline_scores = interference_baselines(solo, interference, forecasts)
+        elif known is not None:
+            baseline_scores = read_solo_baselines(known, predictor)
         else:
             baseline_scores = solo_baselines(solo, predictor)
-        metrics[predictor] = {split: scores[split] | baseline_scores[split] for split in scores}
+        metrics[predictor] = {
+            split: scores[split] | baseline_scores.get(split, {}) for split in scores
+        }
     return metrics
 
 
@@ -281,9 +261,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
+    parser.add_argument("--baselines", type=Path, help="folder of the solo quantities' baselines")
     args = parser.parse_args(argv)
     forecasts = read_forecasts(args.models)
-    metrics = evaluate(*read_features(args.features), forecasts)
+    metrics = evaluate(*read_features(args.features), forecasts, args.baselines)
     write_evaluation(metrics, forecasts, read_loss_curves(args.models), args.target)
 
 

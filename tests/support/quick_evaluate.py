@@ -1,8 +1,7 @@
-"""The stage ``evaluate`` with a few boosted trees: hundreds take a minute, and test nothing.
+"""Stages with baselines, with a few boosted trees: hundreds take a minute, and test nothing.
 
-``python -m tests.support.quick_evaluate`` stands for
-``python -m presage.pipelines.stages.evaluate`` in a copied ``dvc.yaml``;
-baselines are named and scored as ever.
+``python -m tests.support.quick_evaluate MODULE`` stands for ``python -m MODULE`` in a copied
+``dvc.yaml``; baselines are named and scored as ever.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ from typing import Any
 
 import presage
 from presage.models.training import baselines
+from presage.pipelines.evaluation import solo_baselines
 from presage.pipelines.stages import evaluate
 from presage.pipelines.stages.stage import run_stage
 
+STAGES = {module.__name__: module for module in (evaluate, solo_baselines)}
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,18 +39,20 @@ def few_trees() -> Any:
 
 
 def copy_stages(folder: Path) -> None:
-    """A copy of ``dvc.yaml`` whose stage ``evaluate`` is this one."""
-    stages, ours = (ROOT / "dvc.yaml").read_text(), "python -m presage.pipelines.stages.evaluate\n"
-    assert stages.count(ours) == 1
-    (folder / "dvc.yaml").write_text(
-        stages.replace(ours, "python -m tests.support.quick_evaluate\n")
-    )
+    """Copy ``dvc.yaml``, with these stages in place of those of the same modules."""
+    stages = (ROOT / "dvc.yaml").read_text()
+    for module in STAGES:
+        assert stages.count(f"python -m {module}") == 1
+        stages = stages.replace(
+            f"python -m {module}", f"python -m tests.support.quick_evaluate {module}"
+        )
+    (folder / "dvc.yaml").write_text(stages)
 
 
 def main() -> None:
     """Run it."""
     baselines.BASELINES = {**baselines.BASELINES, "boosted_trees": few_trees}
-    evaluate.main()
+    STAGES[sys.argv.pop(1)].main()
 
 
 if __name__ == "__main__":

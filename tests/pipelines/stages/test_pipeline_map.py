@@ -52,6 +52,13 @@ def test_a_training_stage_for_every_solo_quantity():
     assert STAGES["train"]["foreach"] == list(solo_quantities())
 
 
+def test_baselines_of_every_solo_quantity():
+    files = {f"data/baselines/{name}.json" for name in solo_quantities()}
+
+    assert STAGES["baselines"]["foreach"] == list(solo_quantities())
+    assert files <= set(STAGES["evaluate"]["deps"])
+
+
 def test_the_interference_stage_depends_on_the_solo_predictors_that_it_reads():
     deps = STAGES["train_interference"]["deps"]
     assert {dep for dep in deps if dep.startswith("data/models/")} == {
