@@ -21,6 +21,7 @@ ONE = replace(CONFIG, ensemble=1)
 PAIRS = InterferenceTask(
     acquainted=replace(OUT_OF_DOMAIN, steps=400), out_of_domain=replace(OUT_OF_DOMAIN, steps=400)
 )
+TIMM = ("timm/timm_step_time.parquet",)
 TORCHVISION = ("torchvision/torchvision_step_time.csv.gz",)
 TABLES = (
     *(
@@ -50,5 +51,20 @@ TABLES = (
         "Inference step, six GPUs",
         SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE),
         TORCHVISION, ("group", "device"),
+    ),
+    Table(
+        "Training step, RTX 3090",
+        SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
+        TIMM, ("group", "release"),
+    ),
+    Table(
+        "Training step, both sources",
+        SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
+        (*TIMM, *TORCHVISION), ("source",),
+    ),
+    Table(
+        "Inference step, three GPUs",
+        SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE),
+        TIMM, ("release", "device"),
     ),
 )  # fmt: skip
