@@ -239,7 +239,8 @@ def test_restored_parameters_restore_the_release(workspace):
     assert ran <= changed | ALWAYS  # what the killed one had done is not done again
     assert ran >= {"release", "promote"}
     assert second != first
-    assert read_json(workspace, "decision.json")["outcome"] == PROMOTED
+    decision = read_json(workspace, "decision.json")
+    assert decision["outcome"] == PROMOTED, decision["reason"]
 
     write_params(workspace, params)
     assert reproduce(workspace) == ALWAYS  # all else is in the run cache

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from presage.cli.options.feature_cache import cached_features
 from presage.errors import GraphError, InvalidJobError
 from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
@@ -57,9 +58,7 @@ def read_job(
         "precision": precision or PRECISION,
     }
     if ":" in source and not path.exists():
-        from presage.cli.options.user_function import trace_function
-
-        return trace_function(source, **settings, batch_is_given=batch_size is not None)
+        return _from_function(source, settings, batch_is_given=batch_size is not None)
     is_tensorflow = path.is_dir() or path.suffix in TENSORFLOW_SUFFIXES
     read = job_features.from_tensorflow if is_tensorflow else job_features.from_onnx
     return read(path, dims=dict(_dimension(text) for text in dims or ()), **settings)
@@ -78,13 +77,32 @@ def _from_json(path: Path, iterations: int | None, changed: Sequence[str]) -> Jo
     return replace(features, job=replace(features.job, iterations=iterations))
 
 
+def _from_function(
+    source: str, settings: Mapping[str, Any], *, batch_is_given: bool
+) -> JobFeatures:
+    """Trace the model that a user's function returns, unless its features are cached."""
+
+    def trace() -> JobFeatures:
+        from presage.cli.options.user_function import trace_function
+
+        return trace_function(source, **settings, batch_is_given=batch_is_given)
+
+    others = {name: value for name, value in settings.items() if name != "iterations"}
+    key = {"source": source, "batch_is_given": batch_is_given, **others}
+    return cached_features(key, settings["iterations"], trace)
+
+
 def _from_zoo(name: str, iterations: int, changed: Sequence[str]) -> JobFeatures:
-    """Trace a job of the zoo; its name states how it runs."""
+    """Trace a job of the zoo, unless its features are cached; its name states how it runs."""
     if changed:
         raise InvalidJobError(
             f"{name}: --{changed[0]} cannot change a job of the zoo; write it into the name, "
             "FAMILY/VARIANT/bBATCH/OPTIMIZER, with /PRECISION at the end unless it is fp32"
         )
+    return cached_features({"zoo": name}, iterations, lambda: _trace_zoo(name, iterations))
+
+
+def _trace_zoo(name: str, iterations: int) -> JobFeatures:
     from presage.pipelines.profiling.graph_tracing import trace
     from presage.pipelines.profiling.zoo import parse
 
