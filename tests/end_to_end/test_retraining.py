@@ -228,7 +228,7 @@ def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):
 def test_restored_parameters_restore_the_release(workspace):
     first, params = check_agreement(workspace), read_params(workspace)
     better = read_params(workspace)
-    better["train"]["step_time"]["steps"] = 100
+    better["train"]["step_time"]["steps"] = 400
     write_params(workspace, better)
     kill_a_while_after(random.Random(0).uniform(3, 12), workspace)
     ran = reproduce(workspace)
