@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 
 import pytest
 
 from presage.errors import ServiceError
 from presage.serving.authentication.token_file import add_token
+from presage.serving.rest.rest_handler import _peer
 from presage.serving.server_options import Options, Tls
 from tests.serving.rest.http_client import ask, bearer, of_owner
 from tests.serving.support.certificates import make_authority, make_certificate
@@ -166,3 +169,35 @@ def test_workers_share_the_port(release, tmp_path):
         assert server.http_port == port
         assert [ask(server, "GET", "/v1/release").status for _ in range(8)] == [200] * 8
         assert ask(server, "POST", "/v1/reload", headers=of_owner(server)).status == 200
+
+
+def test_a_server_without_the_port_imports_none_of_its_modules():
+    code = (
+        "import sys, presage.serving.server.server\n"
+        "print([name for name in sys.modules if name.startswith('presage.serving.rest')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [
+        (("127.0.0.1", 4711), "ipv4:127.0.0.1:4711"),
+        (("::ffff:10.1.2.3", 80, 0, 0), "ipv4:10.1.2.3:80"),
+        (("::1", 80, 0, 0), "ipv6:%5B%3A%3A1%5D:80"),
+    ],
+)
+def test_addresses_are_in_the_notation_of_grpc(address, peer):
+    assert _peer(address) == peer
+
+
+def test_an_address_of_ipv6(release):
+    with start_server(release, Options(host="::1", port=0, http_port=0, rows_per_s=9)) as server:
+        answer = ask(server, "GET", "/v1/release")
+
+    assert answer.status == 200
+    assert server.address == f"[::1]:{server.port} and http://[::1]:{server.http_port}"
