@@ -355,8 +355,8 @@ def page(
         row(f"calls per second at {CLIENTS} clients", "calls_per_s", None),
         "",
         "The third column compares two servers that are equal, so it is the noise of the others. "
-        f"Single rounds of equal servers differ by up to {noise_percent:.0f} % in p50: a difference "
-        "of a percent or two in the median would not be seen on this machine.",
+        f"Single rounds of equal servers differ by up to {noise_percent:.0f} % in p50: a "
+        "difference of a percent or two in the median would not be seen on this machine.",
         "",
         "| median | without | without, again | with |",
         "|---|---:|---:|---:|",

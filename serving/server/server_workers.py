@@ -1,7 +1,7 @@
 """Several server processes on the same ports; the kernel distributes connections among them.
 
 A process that dies is restarted; a process that cannot start stops all of them. The parent reserves
-the port, serves the summed metrics and forwards SIGTERM.
+the ports, serves the summed metrics and forwards SIGTERM.
 """
 
 from __future__ import annotations
