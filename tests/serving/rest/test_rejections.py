@@ -11,12 +11,15 @@ import grpc
 import pytest
 
 from presage.errors import OutcomeLogError
+from presage.serving.predictor.release_follower import FolderSource
 from presage.serving.rest.problem import HTTP_STATUS, problem
 from presage.serving.server.call import STATUS
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server.server import Server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.serving.rest.http_client import JSON, ask, bearer, of_owner
-from tests.serving.support.running_server import start_server
+from tests.serving.support.running_server import server_loop, start_server
 
 
 def check(answer, status, grpc_status=None):
@@ -257,3 +260,38 @@ def test_a_response_has_the_id_of_its_request(rest):
     assert given.headers["X-Request-Id"] == "mine-1"
     assert len(invalid.headers["X-Request-Id"]) == 16
     assert failed.json["requestId"] == "mine-2"
+
+
+def test_a_server_without_a_release_is_unavailable(release, predict_request):
+    loading, go_on = threading.Event(), threading.Event()
+
+    class SlowSource(FolderSource):
+        def folder(self) -> Any:
+            loading.set()
+            assert go_on.wait(20)
+            return super().folder()
+
+    async def start() -> Server:
+        server = Server(Options(port=0, http_port=0), Metrics())
+        starting = asyncio.create_task(server.start(SlowSource(release.folder)))
+        await asyncio.to_thread(loading.wait, 20)
+        starting_servers.append(starting)
+        return server
+
+    starting_servers: list[asyncio.Task[None]] = []
+    loop = server_loop()
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(20)
+    try:
+        health = ask(server, "GET", "/v1/health")
+        answer = ask(server, "POST", "/v1/predict", predict_request())
+    finally:
+        go_on.set()
+        asyncio.run_coroutine_threadsafe(_ended(starting_servers[0]), loop).result(20)
+        asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(20)
+
+    assert (health.status, health.json) == (503, {"status": "NOT_SERVING"})
+    check(answer, 503, "UNAVAILABLE")
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await task
