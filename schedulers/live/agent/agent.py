@@ -150,6 +150,10 @@ class Agent:
         sweep(self._options.state)
         self._step()
 
+    def close(self) -> None:
+        """Release the state folder, so that another agent can use it. Tasks continue."""
+        os.close(self._lock)
+
     async def run(self) -> None:
         """Check the tasks, decide and act, periodically, until cancelled."""
         cleaning = asyncio.create_task(self._clean_up())
