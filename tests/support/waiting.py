@@ -89,13 +89,13 @@ def is_true_within(
     return True
 
 
-def stays_true(condition: Callable[[], object], for_s: float) -> bool:
+def stays_true(condition: Callable[[], object], for_s: float, *, pause_s: float = PAUSE_S) -> bool:
     """Return whether a condition stays true for some time.
 
     This is for what must not happen. No event shows that, and a test can only wait for as long as
     a defect would take.
     """
-    return not is_true_within(lambda: not condition(), for_s)
+    return not is_true_within(lambda: not condition(), for_s, pause_s=pause_s)
 
 
 async def async_stays_true(condition: Callable[[], object], for_s: float) -> bool:

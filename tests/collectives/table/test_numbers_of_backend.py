@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch._C._distributed_c10d import AllreduceOptions, ProcessGroup
+from torch._C._distributed_c10d import AllreduceOptions
 
 from presage.collectives.core.view import Reason
 from presage.collectives.table.reader import TableReader
 from presage.collectives.table.writer import DecisionTable
 from presage.collectives.torch.arbiter_link import ArbiterLink
-from presage.collectives.torch.backend import IncProcessGroup
 from presage.collectives.torch.collectives_of_group import DecidedAllReduce
+from tests.collectives.torch.test_collective_queue import GroupOfOne
 
 
 @pytest.fixture
@@ -58,17 +58,9 @@ def test_a_decided_allreduce_leaves_the_number_after_it(link, reader):
 
 
 def test_a_counted_ring_leaves_the_number_after_it(link, reader):
-    class Group(IncProcessGroup):
-        """Group whose queue is idle, so that an AllReduce starts as a ring at once."""
+    group: Any = GroupOfOne("ring", arbiter=link, driver=driver_at(9))
 
-        def __init__(self):
-            ProcessGroup.__init__(self, 0, 1)
-            self._arbiter, self._driver, self._order = link, driver_at(9), 0
-            self._least_bytes, self._min_bytes, self._max_bytes = 0, 0, 1 << 20
-            self._equal_sizes, self._all_reduce, self._can_skip = {16: 1}, None, None
-            self._start_if_idle = lambda *_: "ring"
-
-    assert Group().allreduce([torch.ones(4)], AllreduceOptions()) == "ring"
+    assert group.allreduce([torch.ones(4)], AllreduceOptions()) == "ring"
 
     assert reader.next_number == 10
 

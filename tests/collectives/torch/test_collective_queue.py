@@ -61,6 +61,18 @@ class Collective:
         self.log.append((f"end {self.name}", threading.current_thread().name))
 
 
+class GroupOfOne(IncProcessGroup):
+    """Group of one rank; a collective that need not wait in the queue has the given work."""
+
+    def __init__(self, work: Any, *, nccl: Any = None, arbiter: Any = None, driver: Any = None):
+        unused: Any = None
+        ProcessGroup.__init__(self, 0, 1)  # type: ignore[call-arg]
+        self._order, self._cuda, self._arbiter, self._driver = 0, nccl, arbiter, driver
+        self._least_bytes, self._min_bytes, self._max_bytes = 0, 0, 1 << 20
+        self._equal_sizes, self._all_reduce, self._can_skip = {16: 1}, unused, unused
+        self._start_if_idle = lambda *_: work
+
+
 @pytest.fixture
 def log():
     return []
@@ -113,7 +125,7 @@ def test_i5_the_callback_only_signals_the_thread_of_the_queue(inc_queue, log):
     ending = threading.Thread(target=first.work.end, name="ends the first")
     with inc_queue._lock:  # a callback that needed the lock would not return
         ending.start()
-        ending.join(5)
+        ending.join(60)
         assert not ending.is_alive()
     second.work.end()
     handle.wait()
@@ -185,20 +197,11 @@ def test_tensors_of_a_gpu_never_run_by_gloo(is_idle):
         is_cuda=True, is_cpu=False, dtype=torch.float32, layout=torch.strided,
         numel=lambda: 10, element_size=lambda: 4,
     )  # fmt: skip
-
-    class Group(IncProcessGroup):
-        """Group of one rank, with or without NCCL."""
-
-        def __init__(self, nccl):
-            ProcessGroup.__init__(self, 0, 1)
-            self._cuda, self._arbiter, self._order = nccl, None, 0
-            self._least_bytes, self._equal_sizes = 65536, {}
-            self._all_reduce, self._can_skip = None, None
-            self._start_if_idle = lambda *_: "gloo" if is_idle else None
-
+    gloo = "gloo" if is_idle else None
     nccl = SimpleNamespace(allreduce=lambda *_: "nccl")
-    work: Any = Group(nccl).allreduce([tensor], AllreduceOptions())
+
+    work: Any = GroupOfOne(gloo, nccl=nccl).allreduce([tensor], AllreduceOptions())
     assert work == "nccl"
 
     with pytest.raises(CollectiveError, match="allreduce of a tensor of a GPU needs NCCL"):
-        Group(None).allreduce([tensor], AllreduceOptions())
+        GroupOfOne(gloo).allreduce([tensor], AllreduceOptions())

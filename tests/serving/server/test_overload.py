@@ -312,6 +312,12 @@ def test_workers_share_a_port_and_a_dead_worker_is_replaced(release, job, cpu, t
         assert not any(map(is_running, last))
 
 
+def is_draining(target: str) -> bool:
+    with grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        found = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    return bool(found.status == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, number):
     """Ctrl-C and systemd signal every process: workers get a second signal from their parent."""
@@ -335,7 +341,8 @@ def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, 
                 asked.put(question)
                 assert next(answers).predict.forecasts
             os.killpg(server.process.pid, number)  # and again, once they drain
-            time.sleep(0.3)
+            wait_until(lambda: is_draining(server.target))
+        time.sleep(0.3)  # a worker that the second signal ends would have ended
         for asked, answers in zip(questions, streams, strict=True):
             asked.put(question)
             assert next(answers).predict.forecasts  # no call was ended by the second signal

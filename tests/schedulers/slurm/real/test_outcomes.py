@@ -22,6 +22,7 @@ from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.schedulers.slurm.site import needs_slurm, slurm_site
 from tests.serving.support.processes import free_port
+from tests.support.waiting import stays_true, wait_until
 
 pytestmark = needs_slurm
 
@@ -85,11 +86,13 @@ class Processes:
 
     def count(self, number, timeout_s=120):
         """Wait for this number of outcomes; return all."""
-        until_s = time.monotonic() + timeout_s
-        while len(found := self.outcomes()) < number:
-            assert time.monotonic() < until_s, f"{len(found)} outcomes\n{self.err.read_text()}"
-            time.sleep(0.2)
-        return found
+        wait_until(
+            lambda: len(self.outcomes()) >= number,
+            timeout_s,
+            lambda: f"{len(self.outcomes())} outcomes\n{self.err.read_text()}",
+            pause_s=0.2,
+        )
+        return self.outcomes()
 
 
 @contextmanager
@@ -138,8 +141,7 @@ def test_a_job_is_predicted_run_and_reported(site, tmp_path, job_file):
         cancelled = submit(site, "--begin=now+1hour", "--wrap=true")
         site.cluster.run("scancel", str(cancelled))
         outcomes = running.count(2)
-        time.sleep(1)
-        assert len(running.outcomes()) == 2
+        assert stays_true(lambda: len(running.outcomes()) == 2, 1.0)
 
     note = site.note(good)
     assert note.own_minutes == 600
@@ -186,7 +188,7 @@ def test_each_job_is_one_outcome_after_kills_of_everything(site, tmp_path, job_f
         outcomes = running.count(len(noted))
         running.kill("watch")
         running.start("watch")  # it reads all ended jobs again
-        time.sleep(4)
+        assert stays_true(lambda: len(running.outcomes()) == len(outcomes), 4.0, pause_s=0.2)
         outcomes = running.outcomes()
 
     assert min(killed[name] for name in ("serve", "bridge", "watch")) >= 2, killed

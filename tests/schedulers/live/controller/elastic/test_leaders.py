@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
+from typing import ClassVar
 
 from presage.schedulers.live.controller.elastic import leaders as module
 from presage.schedulers.live.controller.elastic.attempts import Attempt
@@ -38,7 +39,7 @@ class FakeLeader:
     """Leader that notes in ``followed`` the folders of the attempts it is to follow."""
 
     address, rejection, problem = None, "", ""
-    followed: list[str] = []
+    followed: ClassVar[list[str]] = []
     hangs: threading.Event | None = None
 
     def __init__(self, folder, attempt, host, token):
