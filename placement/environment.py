@@ -46,6 +46,11 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
         Distribution of the batches; ``reset(seed=...)`` draws one.
     rule : Rule
         Analytic rule that advises.
+
+    Attributes
+    ----------
+    batches : Batches
+        The batch of this episode, after ``reset``; other rules can be run on it.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}

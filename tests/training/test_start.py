@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 
 import pytest
@@ -34,9 +35,12 @@ def test_a_worker_waits_for_a_leader_that_starts_later(tmp_path, is_published):
 
 def test_a_worker_that_waits_for_a_leader_leaves_on_sigterm(tmp_path):
     with running(tmp_path, workers=1) as job:
+        leader = job.folder.leader()
         job.kill_leader()
-        job.start("a", gates={"0": "never"})
-        time.sleep(1.0)
+        with socket.create_server((leader.host, leader.port)) as listening:
+            job.start("a", gates={"0": "never"})
+            listening.settimeout(60)
+            listening.accept()[0].close()  # it looks for its leader
         job.kill("a", signal.SIGTERM)
         job.workers["a"].join(30)
 

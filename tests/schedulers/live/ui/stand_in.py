@@ -20,7 +20,7 @@ class StandIn(pb_grpc.ClusterServiceServicer):
 
     def __init__(self, found, port=0):
         self.found, self.events, self.log = found, [], b""
-        self.explained = []
+        self.explained, self.log_requests = [], 0
         self._server = grpc.server(ThreadPoolExecutor(16))
         pb_grpc.add_ClusterServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
