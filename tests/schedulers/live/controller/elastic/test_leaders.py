@@ -76,6 +76,7 @@ def make_attempt(name="job", attempt=1, **values):
 
 def test_only_folders_of_ended_attempts_of_this_cluster_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LeaderProcess", FakeLeader)
+    monkeypatch.setattr(module, "STATUS_S", 0.01)
     kept = [
         "thesis/chapters/1.tex",  # a folder of something else
         "c2/3.1/job/job.json",  # another cluster
