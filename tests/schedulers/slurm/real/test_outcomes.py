@@ -84,6 +84,10 @@ class Processes:
             return []
         return [pb.Outcome.FromString(row.message) for row in read_outcomes(self.log)]
 
+    def reports(self):
+        """Return the number of outcomes of each job."""
+        return Counter(int(row.idempotency_key.split("/")[-2]) for row in self.outcomes())
+
     def count(self, number, timeout_s=120):
         """Wait for this number of outcomes; return all."""
         wait_until(
@@ -185,17 +189,20 @@ def test_each_job_is_one_outcome_after_kills_of_everything(site, tmp_path, job_f
                 running.start(name)
             time.sleep(seed.uniform(0.2, 1.5))
         noted = [job_id for job_id in job_ids if site.note(job_id) is not None]
-        outcomes = running.count(len(noted))
+        once = dict.fromkeys(noted, 1)
+        wait_until(lambda: {job_id: running.reports()[job_id] for job_id in noted} == once, 120)
         running.kill("watch")
         running.start("watch")  # it reads all ended jobs again
-        assert stays_true(lambda: len(running.outcomes()) == len(outcomes), 4.0, pause_s=0.2)
-        outcomes = running.outcomes()
+        assert stays_true(
+            lambda: {job_id: running.reports()[job_id] for job_id in noted} == once,
+            4.0,
+            pause_s=0.2,
+        )
+        reported = running.reports()
 
     assert min(killed[name] for name in ("serve", "bridge", "watch")) >= 2, killed
     assert list((site.state / FOLDER).glob(".*")), "no epilog was killed"
     assert len(noted) >= 5
-    reported = Counter(int(row.idempotency_key.split("/")[-2]) for row in outcomes)
-    assert {job_id: reported[job_id] for job_id in noted} == dict.fromkeys(noted, 1)
     assert set(reported) - set(noted) <= set(range(first))  # jobs of an earlier test
 
 
