@@ -322,7 +322,8 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
     forget = orders(version=9)
     for task in said.values():
         forget.forget.add(job_id=task.job_id, attempt=task.attempt)
-    played.lives(forget, lambda: not played.agent.core.tasks)
+    played.agent.receive(forget)
+    played.agent._step()
     played.dies()
 
     def is_clean() -> bool:
