@@ -220,16 +220,22 @@ class CancelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s")
+    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s", "user", "node", "states")
     INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     FAILED_WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     include_ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     limit: int
     failed_within_s: float
-    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ...) -> None: ...
+    user: str
+    node: str
+    states: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ..., user: _Optional[str] = ..., node: _Optional[str] = ..., states: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason")
@@ -248,20 +254,22 @@ class DeviceStatus(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason")
+    __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason", "state")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     LAST_REPORT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
     connected: bool
     drained: bool
     last_report_age_s: float
     reason: str
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    state: str
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("jobs", "nodes", "policy", "forecaster_error", "last_entry", "remaining_job_count", "failed_jobs")
@@ -308,14 +316,16 @@ class Event(_message.Message):
     def __init__(self, entry: _Optional[int] = ..., time_unix_s: _Optional[float] = ..., type: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., details: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("node", "undo", "evict")
+    __slots__ = ("node", "undo", "evict", "reason")
     NODE_FIELD_NUMBER: _ClassVar[int]
     UNDO_FIELD_NUMBER: _ClassVar[int]
     EVICT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     node: str
     undo: bool
     evict: bool
-    def __init__(self, node: _Optional[str] = ..., undo: _Optional[bool] = ..., evict: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., undo: _Optional[bool] = ..., evict: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DrainResponse(_message.Message):
     __slots__ = ("job_ids",)

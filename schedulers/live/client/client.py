@@ -112,20 +112,34 @@ class ClusterClient:
         ended: bool = False,
         limit: int = 0,
         failed_s: float = 0.0,
+        user: str = "",
+        node: str = "",
+        states: Sequence[str] = (),
     ) -> pb.ListResponse:
         """Return the jobs and nodes; at most ``limit`` jobs, or the controller's maximum.
 
-        Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``.
+        Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``. ``user``,
+        ``node`` and ``states`` select jobs; the states are those of
+        :data:`presage.schedulers.live.protocol.job_states.STATES`.
         """
         request = pb.ListRequest(
-            include_ended=ended, job_ids=job_ids, limit=limit, failed_within_s=failed_s
+            include_ended=ended,
+            job_ids=job_ids,
+            limit=limit,
+            failed_within_s=failed_s,
+            user=user,
+            node=node,
+            states=states,
         )
         found: pb.ListResponse = self._call("List", request)
         return found
 
-    def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:
+    def drain(
+        self, node: str, *, undo: bool = False, evict: bool = False, reason: str = ""
+    ) -> Sequence[str]:
         """Stop scheduling jobs on a node or a device, NODE/NUMBER; return the jobs still on it."""
-        response = self._call("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
+        request = pb.DrainRequest(node=node, undo=undo, evict=evict, reason=reason)
+        response = self._call("Drain", request)
         return list(response.job_ids)
 
     def outages(self) -> pb.OutagesResponse:

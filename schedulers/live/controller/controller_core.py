@@ -20,6 +20,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.health.health_signal import Severity
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
+from presage.schedulers.live.controller.devices import node_availability
 from presage.schedulers.live.controller.devices.signals import (
     acknowledged_number,
     excuse_tasks,
@@ -218,10 +219,25 @@ class Core:
                 records.append(Stopping(job_id, job.attempt, "it was cancelled", True, now_s))
         return records
 
-    def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
+    def drain(
+        self,
+        name: str,
+        *,
+        undo: bool,
+        evict: bool,
+        now_s: float,
+        by: str = "",
+        reason: str = "",
+    ) -> list[Record]:
         """Return the records that start or stop draining a node, optionally evicting its jobs.
 
-        A device, as NODE/NUMBER, is always drained with its jobs.
+        A device, as NODE/NUMBER, is always drained with its jobs. Draining a node again with
+        another reason changes the reason.
+
+        Parameters
+        ----------
+        by, reason : str
+            Name of the operator, and why; "" if unknown.
 
         Raises
         ------
@@ -232,16 +248,18 @@ class Core:
         if node is None:
             owner, _ = find_device(self.state, name)
             tasks = self.nodes[owner.name].tasks
-            return drain_device(self.state, name, tasks, undo=undo, now_s=now_s)
+            return drain_device(
+                self.state, name, tasks, undo=undo, now_s=now_s, by=by, reason=reason
+            )
         records: list[Record] = []
-        if node.drained == undo:
-            records.append(NodeDrained(name, not undo, now_s))
+        if node.drained == undo or (not undo and reason and reason != node.drain_reason):
+            records.append(NodeDrained(name, not undo, now_s, by, reason))
         if evict and not undo:
-            reason = f"node {name} is drained"
+            why = f"node {name} is drained"
             records += [
-                without_node(job, name, reason, now_s)
+                without_node(job, name, why, now_s)
                 if job.members
-                else Stopping(job.job_id, job.attempt, reason, False, now_s)
+                else Stopping(job.job_id, job.attempt, why, False, now_s)
                 for job in self._jobs_on(name)
                 if job.stage is not Stage.LEAVING
                 and (not job.members or any(member.node == name for member in job.members))
@@ -488,19 +506,20 @@ class Core:
 
     def unavailable_reason(self, name: str, now_s: float) -> str:
         """Return why a node gets no jobs; "" if it does."""
+        return self.availability(name, now_s).reason
+
+    def availability(self, name: str, now_s: float) -> node_availability.Availability:
+        """Return the state of a node, and why it gets no jobs."""
         node, reported = self.state.nodes[name], self.nodes[name]
         if node.lost:
-            return "it was lost"
+            return node_availability.lost(now_s - node.lost_s)
         if reported.report is None:
-            return "its agent has not reported yet"
+            return node_availability.STARTING
         if not self.is_connected(name, now_s):
-            return f"its agent has been silent for {now_s - reported.reported_s:.0f} s"
+            return node_availability.silent(now_s - reported.reported_s)
         if node.drained:
-            return "it is drained"
-        cluster_id, problem = reported.report.cluster_id, reported.report.problem
-        if cluster_id and cluster_id != self.state.cluster_id:
-            return f"its agent has tasks of another cluster, {cluster_id}, that have not ended"
-        return f"its agent can start no job: {problem}" if problem else ""
+            return node_availability.drained(node.drained_by, node.drain_reason)
+        return node_availability.of_report(reported.report, self.state.cluster_id)
 
     def is_connected(self, name: str, now_s: float) -> bool:
         """Return whether a node's agent has reported within ``suspect_s``."""

@@ -261,6 +261,8 @@ class LiveNode:
         Whether it has not reported for too long.
     lost_s : float
         When it was recorded as lost.
+    drained_by, drain_reason : str
+        Who drained it, and why; "" if unknown.
     device_ids : list of str
         Id of the hardware of each device, as in ``NodeJoined``.
     signals_id, signals_number : str, int
@@ -276,6 +278,8 @@ class LiveNode:
     device_ids: list[str] = field(default_factory=list)
     signals_id: str = ""
     signals_number: int = 0
+    drained_by: str = ""
+    drain_reason: str = ""
 
     @property
     def history_ids(self) -> list[str]:
@@ -402,10 +406,13 @@ class ReplayedState:
                 )  # fmt: skip
                 if known is not None:
                     node.signals_id, node.signals_number = known.signals_id, known.signals_number
+                    node.drained_by, node.drain_reason = known.drained_by, known.drain_reason
                 up = (one for one in node.history_ids if not self.health_of(one).has_failed)
                 self._note_outages(self.outages.repair(up, record.time_s))
             case NodeDrained():
-                self.nodes[record.node].drained = record.drained
+                node = self.nodes[record.node]
+                node.drained, node.drained_by = record.drained, record.by if record.drained else ""
+                node.drain_reason = record.reason if record.drained else ""
             case NodeLost():
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.time_s
@@ -439,7 +446,7 @@ class ReplayedState:
         device_id = node.history_ids[record.device]
         health = self._changed_health(device_id)
         if record.drained:
-            health.drain()
+            health.drain(record.by, record.reason)
         else:
             health.restore()
             self._end_outage(node, device_id, record.time_s)

@@ -121,7 +121,7 @@ def _(record: NodeJoined) -> str:
 
 @event_details.register
 def _(record: NodeDrained) -> str:
-    return "gets no jobs" if record.drained else "gets jobs again"
+    return _drain(record) if record.drained else "gets jobs again"
 
 
 @event_details.register
@@ -135,7 +135,7 @@ def _(record: HealthReported) -> str:
 
 @event_details.register
 def _(record: DeviceDrained) -> str:
-    return f"device {record.device} {'gets no jobs' if record.drained else 'gets jobs again'}"
+    return f"device {record.device} {_drain(record) if record.drained else 'gets jobs again'}"
 
 
 @event_details.register
@@ -146,6 +146,10 @@ def _(record: NodeLost) -> str:
 @event_details.register
 def _(record: ClockSet) -> str:
     return "the machine was restarted, or the cluster is new"
+
+
+def _drain(record: NodeDrained | DeviceDrained) -> str:
+    return f"gets no jobs{f': {record.reason}' if record.reason else ''}"
 
 
 def _shares(allocations: list[list[int]]) -> str:

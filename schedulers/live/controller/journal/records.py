@@ -225,11 +225,19 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """Start or end of draining a node."""
+    """Start or end of draining a node.
+
+    Attributes
+    ----------
+    by, reason : str
+        Client that drained it, and why; "" if unknown.
+    """
 
     node: str
     drained: bool
     time_s: float
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +262,20 @@ class HealthReported:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDrained:
-    """Withdrawal of a device of a node by an operator, or its return to service."""
+    """Withdrawal of a device of a node by an operator, or its return to service.
+
+    Attributes
+    ----------
+    by, reason : str
+        As in :class:`NodeDrained`.
+    """
 
     node: str
     device: int
     drained: bool
     time_s: float
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from presage.errors import InvalidRequestError, OverloadedError
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.devices.node_availability import MAX_REASON_LENGTH
 from presage.schedulers.live.controller.explanations.event_sentences import make_event
 from presage.schedulers.live.controller.explanations.explain import (
     find_candidates,
@@ -24,6 +25,7 @@ from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.controller.server.outage_messages import outages_response
 from presage.schedulers.live.controller.status_messages import (
@@ -110,6 +112,7 @@ class ClusterService:
     async def list(self, content: bytes, call: Call) -> bytes:
         """List jobs and nodes; the public part only for jobs of other users."""
         request = parse_request(pb.ListRequest, content)
+        check_states(request.states)
         sees_problems = call.caller.is_admin or "submit" in call.caller.roles
 
         def row(core: Core, job: LiveJob, now_s: float, position: int = 0) -> pb.JobStatus:
@@ -121,6 +124,7 @@ class ClusterService:
             jobs = [core.job(job_id) for job_id in request.job_ids] or sort_jobs(
                 core.state, positions, with_ended=request.include_ended
             )
+            jobs = select_jobs(core, jobs, request)
             listed = jobs[: request.limit if request.limit > 0 else MAX_LISTED]
             return pb.ListResponse(
                 jobs=[row(core, job, now_s, positions.get(job.job_id, 0)) for job in listed],
@@ -158,9 +162,20 @@ class ClusterService:
     async def drain(self, content: bytes, call: Call) -> bytes:
         """Start or stop draining a node or a device."""
         request = parse_request(pb.DrainRequest, content)
+        if len(request.reason) > MAX_REASON_LENGTH or not request.reason.isprintable():
+            raise InvalidRequestError(
+                f"reason: must have at most {MAX_REASON_LENGTH} printable characters; shorten it"
+            )
 
         def drain(core: Core, now_s: float, _: float) -> tuple[list[Record], list[str]]:
-            records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
+            records = core.drain(
+                request.node,
+                undo=request.undo,
+                evict=request.evict,
+                now_s=now_s,
+                by=call.caller.name,
+                reason=request.reason,
+            )
             return records, core.jobs_at(request.node)
 
         remaining = await self._controller.change(drain, call.caller.name)

@@ -123,13 +123,14 @@ def shorten_middle(text: str, width: int) -> str:
     return f"{head}…{tail}"
 
 
-def print_table(table: Table) -> None:
+def print_table(table: Table, *, is_whole: bool = False) -> None:
     """Print a table as wide as the terminal, or as COLUMNS says; a pipe gets whole cells.
 
-    A table that is too wide wraps its texts between words and shortens its names in the middle.
+    A table that is too wide wraps its texts between words and shortens its names in the middle,
+    unless ``is_whole``: then its lines are longer than the terminal.
     """
     console = Console()
-    console.width = table_width()
+    console.width = MOST_WIDTH if is_whole else table_width()
     _fit(table, console)
     console.print(table)
 
@@ -166,6 +167,8 @@ def _sizes(column: Column, console: Console, wide: ConsoleOptions) -> tuple[int,
     with_head = max(whole, head.minimum)
     if any(isinstance(cell, Name | Names) for cell in (column.header, *column.cells)):
         return max(whole, head.maximum), with_head, with_head, least, least
+    if column.no_wrap:
+        least = max(head.minimum, whole)
     wrapped = max(least, _MIN_TEXT_WIDTH) if whole > _MIN_TEXT_WIDTH else least
     return max(whole, head.maximum), with_head, wrapped, wrapped, least
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from presage.cli.command import add_command, group
 from presage.cli.scheduling.cluster.cancel import cancel
 from presage.cli.scheduling.cluster.explain import explain
+from presage.cli.scheduling.cluster.listing.ps import ps
 from presage.cli.scheduling.cluster.logs import logs
 from presage.cli.scheduling.cluster.nodes.drain import drain
 from presage.cli.scheduling.cluster.nodes.outages import outages
 from presage.cli.scheduling.cluster.processes.agent import agent
 from presage.cli.scheduling.cluster.processes.controller import controller
 from presage.cli.scheduling.cluster.processes.up import up
-from presage.cli.scheduling.cluster.ps import ps
 from presage.cli.scheduling.cluster.submit import submit
 from presage.cli.scheduling.cluster.ui import ui
 from presage.cli.scheduling.cluster.wait import wait
