@@ -13,6 +13,7 @@ from presage.cli.scheduling.cluster.listing.job_table import (
     wide_job_table,
 )
 from presage.cli.scheduling.cluster.listing.node_table import node_table
+from presage.cli.scheduling.cluster.listing.top_table import slowdown_of, top_table
 from presage.cli.scheduling.cluster.tables import (
     explanation_tables,
     history_table,
@@ -211,3 +212,25 @@ def test_nodes_have_a_state_and_a_reason_and_fit_80_columns(capsys, monkeypatch)
     states = [line.split()[1] for line in lines if line.startswith("n") and line[1] in "012"]
     assert states == ["ready", "drained", "unavailable"]
     assert "drained by" in text
+
+
+def test_top_has_the_running_jobs_with_their_slowdown_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    forecast = pb.Prediction(kind="h100", is_predicted=True, runtime_s=1100.0, setup_s=100.0)
+    known = {"predictions": [forecast], "remaining_s": 900.0, "usage_milli": 250.0}
+    rows = [
+        running(**known, memory_bytes=GIB),
+        running(**known, done_estimated=True),
+        running(),
+        pb.JobStatus(job=pb.Job(job_id="next"), phase=pb.WAITING),
+    ]
+    rows[0].job.job_id = "a-job-with-a-rather-long-name-0017"
+    node = pb.NodeStatus(name="a", devices=[pb.DeviceStatus(kind="h100")])
+    found = pb.ListResponse(jobs=rows, nodes=[node], remaining_job_count=4)
+    lines = printed(top_table(found), capsys).splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[0].strip() == "3 jobs on nodes, 5 waiting"
+    assert lines[2].split()[-3:] == ["15m", "1.50", "x"]  # 900 s for 60 % of 1,000 s
+    assert [line.split()[-1] for line in lines[3:]] == ["-", "-"]
+    assert slowdown_of(rows[0], {"a": ["v100"]}) is None

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from presage.errors import InvalidJobError, OverloadedError, UnknownJobError
+from presage.errors import ForbiddenError, InvalidJobError, OverloadedError, UnknownJobError
 from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
@@ -49,6 +49,7 @@ from presage.schedulers.live.controller.journal.records import (
     NodeDrained,
     NodeJoined,
     NodeLost,
+    PriorityChanged,
     Pruned,
     Record,
     Requeued,
@@ -57,9 +58,12 @@ from presage.schedulers.live.controller.journal.records import (
     Submitted,
 )
 from presage.schedulers.live.controller.node_commands import SentCommands, task_command
-from presage.schedulers.live.controller.ownership import check_owner
+from presage.schedulers.live.controller.operations.dependencies import check_dependencies
+from presage.schedulers.live.controller.operations.time_limits import overdue_records
+from presage.schedulers.live.controller.ownership import check_owner, owns
 from presage.schedulers.live.controller.replayed_state import (
     AT_NODE,
+    ENDED,
     LiveJob,
     LiveNode,
     ReplayedState,
@@ -162,7 +166,8 @@ class Core:
         Raises
         ------
         InvalidJobError
-            Another job, or another caller's, has the id of one of them, or two have the same id.
+            Another job, or another caller's, has the id of one of them, or two have the same id, or
+            one depends on a job that is unknown or has failed, or on itself.
         OverloadedError
             A quota of the caller is reached.
         """
@@ -186,6 +191,7 @@ class Core:
             else:
                 known.append(job_id)
         self._check_quota(caller, records)
+        check_dependencies(self.state.jobs, {record.job_id for record in records}, jobs)
         return list(records), known
 
     def cancel(
@@ -215,9 +221,28 @@ class Core:
                 records.append(
                     _end_without_run(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s)
                 )
-            elif job.stage in AT_NODE and not job.cancel:
+            elif job.stage in AT_NODE and not (job.cancel and not job.end_stage):
                 records.append(Stopping(job_id, job.attempt, "it was cancelled", True, now_s))
         return records
+
+    def cancellable(self, user: str, caller: Caller = _ADMIN) -> list[str]:
+        """Return the jobs that have not ended, of a user or with "" of all, that a caller owns.
+
+        Raises
+        ------
+        ForbiddenError
+            The user is another one, and the caller is no administrator.
+        """
+        if user and user != caller.name and not caller.is_admin:
+            raise ForbiddenError(
+                f"jobs of {user!r} are not yours, {caller.name!r}; use a token with the role "
+                "'admin'"
+            )
+        return [
+            job.job_id
+            for job in self.state.jobs.values()
+            if job.stage not in ENDED and owns(caller, job) and user in ("", job.message.user)
+        ]
 
     def drain(
         self,
@@ -368,9 +393,7 @@ class Core:
             elif self._sent.has_received(report, job.job_id, job.attempt):
                 reason = "its node does not report it any more"
                 if job.cancel:
-                    records.append(
-                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
-                    )
+                    records.append(_end_lost(job, reason, now_s, now_unix_s))
                 else:
                     records.append(_requeued(job, reason, 0.0, now_s))
         changed = {getattr(one, "job_id", "") for one in records if not isinstance(one, Started)}
@@ -421,12 +444,21 @@ class Core:
                 if job.members or job.leaving:
                     records += self.elastic.records_of_loss(job, name, reason, now_s, now_unix_s)
                 elif job.cancel:
-                    records.append(
-                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
-                    )
+                    records.append(_end_lost(job, reason, now_s, now_unix_s))
                 else:
                     records.append(_requeued(job, reason, saved, now_s))
         return records
+
+    def end_due(self, now_s: float, now_unix_s: float) -> list[Record]:
+        """Return the records of jobs that exceed their time limit, or whose dependencies failed."""
+        jobs = map(self.state.jobs.__getitem__, self.state.gates.broken)
+        return [
+            *overdue_records(self.state, now_s),
+            *(
+                _end_without_run(job, Stage.CANCELLED, job.dependency_problem, now_s, now_unix_s)
+                for job in jobs
+            ),
+        ]
 
     def prune(self, now_s: float) -> list[Record]:
         """Return the record that removes the oldest of too many ended jobs, and old lost nodes."""
@@ -542,6 +574,8 @@ class Core:
                     node.reported_s = max(node.reported_s, record.time_s)
                 case NodeLost() | NodeDrained() | DeviceDrained():
                     self._view = None
+                case PriorityChanged() if self.state.jobs[record.job_id].stage in AT_NODE:
+                    self._view = None
                 case HealthReported() if any(row[2] != Severity.NOTICE for row in record.signals):
                     self._view = None
                 case Pruned():
@@ -552,6 +586,9 @@ class Core:
                     self.elastic.forget(record.job_id)
             if self._view is not None:
                 self._view.follow(record, self.state)
+            for job in self.state.take_reviewed():
+                if self._view is not None:
+                    self._view.review(job, is_open=not self.state.gates.closed_reason(job))
 
     # ----------------------------------------------------------------------------------------
 
@@ -638,7 +675,7 @@ class Core:
         if result.finished:
             yield ended(Stage.FINISHED, "")
         elif job.cancel:
-            yield ended(Stage.CANCELLED, job.reason)
+            yield ended(job.final_stage, job.reason)
         elif result.requested:
             allocations = rows if task.ran_s > 0 else []
             yield _requeued(
@@ -689,6 +726,13 @@ def _end_without_run(
     job: LiveJob, stage: Stage, reason: str, now_s: float, now_unix_s: float
 ) -> Ended:
     return Ended(job.job_id, job.attempt, stage, reason, 0.0, now_s, now_unix_s)
+
+
+def _end_lost(job: LiveJob, reason: str, now_s: float, now_unix_s: float) -> Ended:
+    """Return the record of a job that was to end, and whose node does not report its end."""
+    stage = job.final_stage
+    why = reason if stage is Stage.CANCELLED else job.reason
+    return _end_without_run(job, stage, why, now_s, now_unix_s)
 
 
 def _make_ended(

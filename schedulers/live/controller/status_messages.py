@@ -9,7 +9,7 @@ from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import task_id
-from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, ENDED, LiveJob, Stage
 from presage.schedulers.live.protocol.wire import read_predictions, write_allocations
 from presage.schedulers.policies.sharing.slo import ROUNDED
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -23,6 +23,7 @@ _PHASES: dict[Stage, pb.Phase] = {
     Stage.FAILED: pb.FAILED,
     Stage.CANCELLED: pb.CANCELLED,
     Stage.REJECTED: pb.REJECTED,
+    Stage.TIMED_OUT: pb.TIMED_OUT,
 }
 # Limits of user texts in lists: a job has up to 1 MiB, and a list must fit in a message.
 _MAX_COMMAND_BYTES = 1_536
@@ -60,7 +61,7 @@ def job_status(
     status = pb.JobStatus(
         job=_displayed_job(job.message, full=full),
         phase=job_phase(core, job),
-        reason=job.reason,
+        reason=(core.state.gates.closed_reason(job) if is_waiting else "") or job.reason,
         attempt=job.starts,
         node=job.node,
         allocations=write_allocations(job.allocations),
@@ -71,6 +72,7 @@ def job_status(
         predictions=predictions,
         waited_s=job.waited_s + (now_s - job.since_s if is_waiting else 0.0),
         queue_position=position,
+        held=job.held and job.stage not in ENDED,
     )
     if job.first_start_s is not None:
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s

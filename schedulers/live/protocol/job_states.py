@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-STATES = tuple(
-    value.name.lower().replace("_", "-")
-    for value in pb.Phase.DESCRIPTOR.values
-    if value.number != pb.PHASE_UNSPECIFIED
+HELD = "held"  # a waiting job that does not start until it is released
+STATES = (
+    HELD,
+    *(
+        value.name.lower().replace("_", "-")
+        for value in pb.Phase.DESCRIPTOR.values
+        if value.number != pb.PHASE_UNSPECIFIED
+    ),
 )
 
 
@@ -19,4 +23,4 @@ def phase_name(phase: int) -> str:
 
 def state_name(row: pb.JobStatus) -> str:
     """Return the name of the state of a job."""
-    return phase_name(row.phase)
+    return HELD if row.held and row.phase == pb.WAITING else phase_name(row.phase)

@@ -14,12 +14,14 @@ from presage.schedulers.live.controller.journal.records import (
     DeviceDrained,
     Ended,
     HealthReported,
+    Held,
     LeaseChanged,
     MemberEnded,
     NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
+    PriorityChanged,
     Pruned,
     Record,
     Requeued,
@@ -58,6 +60,16 @@ def event_details(record: Record) -> str:
 @event_details.register
 def _(record: Submitted) -> str:
     return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
+
+
+@event_details.register
+def _(record: Held) -> str:
+    return "does not start until it is released" if record.held else "released"
+
+
+@event_details.register
+def _(record: PriorityChanged) -> str:
+    return f"to {record.priority}"
 
 
 @event_details.register

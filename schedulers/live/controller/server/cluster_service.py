@@ -23,6 +23,11 @@ from presage.schedulers.live.controller.explanations.explain import (
 )
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
+from presage.schedulers.live.controller.operations.job_changes import (
+    change_priority,
+    hold_jobs,
+    requeue_jobs,
+)
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
@@ -65,6 +70,9 @@ class ClusterService:
                 "Submit": unary("Submit", "submit", self.submit),
                 # Methods with the role view check the owner of each job.
                 "Cancel": unary("Cancel", "view", self.cancel),
+                "Hold": unary("Hold", "view", self.hold),
+                "Requeue": unary("Requeue", "view", self.requeue),
+                "SetPriority": unary("SetPriority", "view", self.set_priority),
                 "List": unary("List", "view", self.list),
                 "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
@@ -103,11 +111,47 @@ class ClusterService:
         """Cancel jobs."""
         request = parse_request(pb.CancelRequest, content)
 
-        def cancel(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
-            return core.cancel(request.job_ids, now_s, now_unix_s, call.caller), None
+        def cancel(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
+            names = list(request.job_ids)
+            if request.user or request.all:
+                names += core.cancellable(request.user, call.caller)
+            records = core.cancel(names, now_s, now_unix_s, call.caller)
+            return records, [getattr(record, "job_id", "") for record in records]
 
-        await self._controller.change(cancel, call.caller.name)
-        return pb.CancelResponse().SerializeToString()
+        cancelled = await self._controller.change(cancel, call.caller.name)
+        return pb.CancelResponse(job_ids=cancelled).SerializeToString()
+
+    async def hold(self, content: bytes, call: Call) -> bytes:
+        """Hold or release jobs."""
+        request = parse_request(pb.HoldRequest, content)
+
+        def hold(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            names, release = request.job_ids, request.release
+            return hold_jobs(core.state, names, now_s, call.caller, release=release), None
+
+        await self._controller.change(hold, call.caller.name)
+        return pb.HoldResponse().SerializeToString()
+
+    async def requeue(self, content: bytes, call: Call) -> bytes:
+        """Return running jobs to the queue."""
+        request = parse_request(pb.RequeueRequest, content)
+
+        def requeue(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            return requeue_jobs(core.state, request.job_ids, now_s, call.caller), None
+
+        await self._controller.change(requeue, call.caller.name)
+        return pb.RequeueResponse().SerializeToString()
+
+    async def set_priority(self, content: bytes, call: Call) -> bytes:
+        """Set the priority of jobs."""
+        request = parse_request(pb.SetPriorityRequest, content)
+
+        def change(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            names, priority = request.job_ids, request.priority
+            return change_priority(core.state, names, priority, now_s, call.caller), None
+
+        await self._controller.change(change, call.caller.name)
+        return pb.SetPriorityResponse().SerializeToString()
 
     async def list(self, content: bytes, call: Call) -> bytes:
         """List jobs and nodes; the public part only for jobs of other users."""

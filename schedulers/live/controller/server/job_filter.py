@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from presage.errors import InvalidRequestError
 from presage.schedulers.live.controller.controller_core import Core
-from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob
+from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
 from presage.schedulers.live.controller.status_messages import job_phase
-from presage.schedulers.live.protocol.job_states import STATES, phase_name
+from presage.schedulers.live.protocol.job_states import HELD, STATES, phase_name
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.known_names import did_you_mean
 
@@ -30,8 +30,13 @@ def select_jobs(core: Core, jobs: Iterable[LiveJob], request: pb.ListRequest) ->
         for job in jobs
         if (not request.user or job.message.user == request.user)
         and (not request.node or request.node in _nodes(job))
-        and (not states or phase_name(job_phase(core, job)) in states)
+        and (not states or _state(core, job) in states)
     ]
+
+
+def _state(core: Core, job: LiveJob) -> str:
+    is_held = job.held and job.stage is Stage.WAITING
+    return HELD if is_held else phase_name(job_phase(core, job))
 
 
 def _nodes(job: LiveJob) -> list[str]:

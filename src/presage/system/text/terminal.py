@@ -26,8 +26,8 @@ from rich.tree import Tree
 from presage.system.text.printable import printable
 
 __all__ = [
-    "Console", "Name", "Names", "Table", "Tree", "box", "print_table", "say", "show_whole",
-    "styled", "table_width",
+    "Console", "Name", "Names", "Table", "Tree", "box", "clear_screen", "print_table", "say",
+    "show_whole", "styled", "table_width",
 ]  # fmt: skip
 
 MOST_WIDTH = 400  # columns of a table that is wider than the terminal
@@ -133,6 +133,11 @@ def print_table(table: Table, *, is_whole: bool = False) -> None:
     console.width = MOST_WIDTH if is_whole else table_width()
     _fit(table, console)
     console.print(table)
+
+
+def clear_screen() -> None:
+    """Clear the terminal, so that the next table replaces the last one."""
+    Console().clear()
 
 
 def table_width() -> int:
