@@ -191,7 +191,8 @@ class Core:
             else:
                 known.append(job_id)
         self._check_quota(caller, records)
-        check_dependencies(self.state.jobs, {record.job_id for record in records}, jobs)
+        new = {record.job_id for record in records}
+        check_dependencies(self.state.jobs, new, jobs, caller.name)
         return list(records), known
 
     def cancel(

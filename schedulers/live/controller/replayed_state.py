@@ -35,7 +35,11 @@ from presage.schedulers.live.controller.journal.records import (
     Stopping,
     Submitted,
 )
-from presage.schedulers.live.controller.operations.job_gates import JobGates, array_key
+from presage.schedulers.live.controller.operations.job_gates import (
+    JobGates,
+    array_key,
+    jobs_of_name,
+)
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -421,14 +425,22 @@ class ReplayedState:
             traceparent=record.traceparent,
         )
         names = dict.fromkeys((*job.message.after, *job.message.after_any))
-        job.awaited = [
-            name for name in names if name not in self.jobs or self.jobs[name].stage not in ENDED
-        ]
+        job.awaited = self._awaited(names, record.owner)
         self._count_unfinished(job, 1)
         self.job_count += 1
         self.stages[Stage.WAITING] += 1
         self.gates.enter(job)
         self._review(job)
+
+    def _awaited(self, names: Iterable[str], owner: str) -> list[str]:
+        """Return the jobs that have to end, of names of jobs and arrays."""
+        found: dict[str, None] = {}
+        for name in names:
+            jobs = jobs_of_name(self.jobs, name, owner)
+            found.update({job.job_id: None for job in jobs if job.stage not in ENDED})
+            if not jobs:  # a later job of the same submission
+                found[name] = None
+        return list(found)
 
     def _prune(self, record: Pruned) -> None:
         for job_id in record.job_ids:
@@ -525,7 +537,8 @@ class ReplayedState:
         """Note the end of a job for the jobs that run after it."""
         for dependent in map(self.jobs.__getitem__, self.gates.leave(job)):
             dependent.awaited.remove(job.job_id)
-            if job.stage is not Stage.FINISHED and job.job_id in dependent.message.after:
+            must_finish = {job.job_id, job.message.array} & {*dependent.message.after}
+            if job.stage is not Stage.FINISHED and must_finish:
                 dependent.dependency_problem = (
                     f"job {job.job_id!r}, after which it runs, is {job.stage}"
                 )

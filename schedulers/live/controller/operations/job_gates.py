@@ -87,6 +87,13 @@ class JobGates:
         return ""
 
 
+def jobs_of_name(jobs: Mapping[str, LiveJob], name: str, owner: str) -> list[LiveJob]:
+    """Return the job of a name, or the known jobs of the owner's array of that name."""
+    if name in jobs:
+        return [jobs[name]]
+    return [job for job in jobs.values() if name and array_key(job) == (owner, name)]
+
+
 def array_key(job: LiveJob) -> ArrayKey:
     """Return the key of a job's array."""
     return job.owner, job.message.array

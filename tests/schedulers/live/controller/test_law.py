@@ -187,7 +187,9 @@ class World:
                     node.to_agent.append(orders)
         self.forget()
         self.lead()
-        if self.write(self.core.find_lost(self.now_s, self.now_s)):
+        if self.write(self.core.find_lost(self.now_s, self.now_s)) and self.write(
+            self.core.end_due(self.now_s, self.now_s)
+        ):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):

@@ -360,6 +360,28 @@ def test_a_requeued_job_of_an_array_goes_before_later_ones():
     assert members(world, Stage.PLACED) == ["s-0"]
 
 
+def test_a_job_runs_after_all_jobs_of_an_array_of_its_submitter():
+    world = Operated()
+    world.report("a", [V100] * 4)
+    world.send(*(a_job(f"s-{i}", array="s") for i in range(3)))
+    with pytest.raises(InvalidJobError, match="there is no job 's'"):
+        world.send(a_job("other", after=("s",)), caller=BOB)
+    with pytest.raises(InvalidJobError, match="runs after its own array"):
+        world.send(a_job("s-9", array="s", after=("s",)))
+    world.decide()
+    world.report("a", [V100] * 4, tasks=[ended("s-0", finished=True), task("s-1"), task("s-2")])
+    world.send(a_job("next", after=("s",)), a_job("any", after_any=("s",)))
+    assert world.why("next") == "it waits: it runs after s-1, s-2"
+    world.report("a", [V100] * 4, tasks=[task("s-1"), ended("s-2", description="status 1")])
+    assert world.end_due() == ["Ended"]
+    assert world.core.state.jobs["next"].reason == "job 's-2', after which it runs, is failed"
+    with pytest.raises(InvalidJobError, match="job 's-2', after which it runs, is failed"):
+        world.send(a_job("later", after=("s",)))
+    world.report("a", [V100] * 4, tasks=[ended("s-1", finished=True)])
+    assert world.decide() == ["Placed"]
+    assert world.stage("any") is Stage.PLACED
+
+
 def test_arrays_of_the_same_name_of_two_users_have_limits_of_their_own():
     world = Operated()
     world.report("a", [V100] * 4)

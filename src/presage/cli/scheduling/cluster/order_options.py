@@ -24,8 +24,8 @@ class OrderOptions:
         list[str] | None,
         typer.Option(
             metavar="JOB",
-            help="Start only when this job has finished; if it does not, this one is cancelled. "
-            "Repeat for several.",
+            help="Start only when this job, or each of this array, has finished; if it does not, "
+            "this one is cancelled. Repeat for several.",
             rich_help_panel=_ORDER,
         ),
     ] = None
