@@ -42,6 +42,12 @@ def test_a_job_is_held_requeued_with_its_state_and_released(cluster, ok, refused
     assert ok("ps", "-o", "name", "--state", "held").split() == ["first"]
     assert f"it waits: it is held by {account()}" in ok("explain", "first")
     assert "held" in ok("ps", "first")
+    short = ok("explain", "--short", "first")
+    assert short == f"first: it waits: it is held by {account()}.\n"
+    when = ok("when", "first", "--samples", "3")
+    assert f"first: start unknown, because it is held by {account()}." in when
+    assert "no start of 1 job that waits for more than devices" in when
+    assert ok("top", "--once").startswith("0 jobs on nodes, 1 waiting")
 
     restart(cluster)
     assert cluster.status("first").held
