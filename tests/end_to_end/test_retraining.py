@@ -64,7 +64,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params["placement"] |= {"labelled": 2, "validated": 2, "epochs": 1, "evaluated": 20}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
     # Of so few jobs any release is promoted.
-    params["promote"] |= {"coverage_risk": 1e-9, "resamples": 200}
+    params["promote"] |= {"coverage_risk": 1e-9, "confidence": 0.5, "resamples": 200}
     write_params(folder, params)
     call("dvc", "commit", "--force", "--quiet", "profile", cwd=folder)  # measured elsewhere
     reproduce(folder)
@@ -228,7 +228,7 @@ def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):
 def test_restored_parameters_restore_the_release(workspace):
     first, params = check_agreement(workspace), read_params(workspace)
     better = read_params(workspace)
-    better["train"]["step_time"]["steps"] = 400
+    better["train"]["step_time"]["steps"] = 100
     write_params(workspace, better)
     kill_a_while_after(random.Random(0).uniform(3, 12), workspace)
     ran = reproduce(workspace)
