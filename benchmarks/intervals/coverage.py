@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,7 +99,7 @@ def compare(data: LeftOut, title: str, split: str) -> Found:
     unit = float(np.median(widths(known, NARROW, margins[NEAR, NARROW])))
     middle = 100 * float((y > far[:, MEDIAN]).mean())
     return Found(
-        title, split, list(map(str, names)), count.tolist(),
+        title, split, [_short(str(name)) for name in names], count.tolist(),
         {key: np.array([100 * ok[groups == one].mean() for one in names])
          for key, ok in inside.items()},
         {name: float(np.median(widths(far, NARROW, margin))) / unit
@@ -107,6 +108,12 @@ def compare(data: LeftOut, title: str, split: str) -> Found:
          for name in (NEAR, *METHODS, SERVED)},
         100 * float((~near).mean()),
     )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    """Return the repository of a source on GitHub; any other name unchanged."""
+    found = re.match(r"https://github\.com/[^/]+/([^/,]+)", name)
+    return found[1] if found else name
 
 
 def where_known(data: LeftOut, title: str) -> Known:

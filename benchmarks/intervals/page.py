@@ -39,8 +39,7 @@ The settings of the networks are those of `params.yaml` and of `presage benchmar
 chosen on these tables by job, model and family, not on inner folds; public tables have one network
 instead of three for each part, and slowdowns 400 steps instead of 500, to save time. Methods and
 the near radius were chosen on the committed campaigns; slowdowns and public tables took no part in
-it. Framework releases and sources that are left out are missing: the tables of timm, which have
-several, need the graphs of a thousand models."""
+it."""
 KNOWN = """\
 Rows of which only the job is new, as served, with all other groups, devices and releases in
 training. Width is the mean over rows, in units of the same intervals without widening (goal 1.15).
