@@ -36,7 +36,7 @@ FAR_SPLITS = ("group", DEVICE, RELEASE)
 
 MIN_SIMILAR = 20  # rows needed for separate margins of new jobs or a device class
 MIN_CALIBRATION_ROWS = 9  # rows needed to calibrate a 90 % interval
-SEVERAL = 3  # devices or releases needed to estimate the error on further ones
+SEVERAL = 2  # devices or releases needed to estimate the error on further ones
 
 # Lower level of each interval, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
