@@ -46,6 +46,11 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
         Distribution of the batches; ``reset(seed=...)`` draws one.
     rule : Rule
         Analytic rule that advises.
+
+    Attributes
+    ----------
+    batches : Batches
+        The batch of this episode, after ``reset``; other rules can be run on it.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
@@ -72,8 +77,8 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
     ) -> tuple[Observed, dict[str, Any]]:
         """Draw a batch and return the first observation."""
         super().reset(seed=seed)
-        self._batches = draw_batches(self._settings, 1, seed=int(self.np_random.integers(2**31)))
-        self._simulation = real_simulation(self._batches, 0, FirstFit())
+        self.batches = draw_batches(self._settings, 1, seed=int(self.np_random.integers(2**31)))
+        self._simulation = real_simulation(self.batches, 0, FirstFit())
         self._moments: Iterator[State] = self._simulation.moments()
         self._next_moment()
         return self._observation(), {}
@@ -99,7 +104,7 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
         assert state is not None
         devices = self._clusters.gpus["safest"][0]
         idle = devices[self._clusters.gpus["holder"][0][devices] == -1]
-        needed = int(self._batches.gpus[0, number])
+        needed = int(self.batches.gpus[0, number])
         self._simulation.take([Start(str(number), full_devices(idle[:needed], state))])
         self._read(state)
 
@@ -116,8 +121,8 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
         self._clusters, jobs = records_of(
             state,
             self._simulation.forecasts,
-            self._batches.hazard_per_s[0],
-            float(self._batches.repair_s[0]),
+            self.batches.hazard_per_s[0],
+            float(self.batches.repair_s[0]),
         )
         self._numbers = [int(job.job_id) for job in jobs]
 
@@ -147,10 +152,10 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[m
         ends_s = [one.end_s for one in self._simulation.results]
         if len(ends_s) < self._settings.jobs:
             return float("inf")
-        return max(ends_s) - float(self._batches.submit_s[0].min())
+        return max(ends_s) - float(self.batches.submit_s[0].min())
 
     def _reward(self) -> float:
-        least_s = makespans_s(run_rule(self._batches, RULES["least-failing"]))[0]
+        least_s = makespans_s(run_rule(self.batches, RULES["least-failing"]))[0]
         return max(-10.0, 1.0 - self._makespan_s() / float(least_s))
 
 

@@ -28,7 +28,7 @@ from presage.system.text.printable import error_line
 DRAIN_S = 1.0
 
 _DESCRIPTION = """
-Serve predictions over gRPC until SIGTERM or Ctrl-C.
+Serve predictions over gRPC, and over HTTP/JSON with --http-port, until SIGTERM or Ctrl-C.
 
 Without --release and --registry, the champion of the default registry is served, or the pretrained
 release if there is no champion. A new champion, or a replaced release folder, is loaded without a
@@ -36,6 +36,9 @@ restart.
 """
 _EXAMPLES = """
 presage serve
+
+# JSON for clients without gRPC
+presage serve --http-port 8080
 
 # The champion of a shared registry, with TLS and tokens
 presage serve --registry http://mlflow:5000 --host 0.0.0.0 \\
@@ -52,6 +55,7 @@ _FOLLOWING: Sequence[_Option] = (
 _LISTENING: Sequence[_Option] = (
     ("--host", str, "HOST", DEFAULT_HOST, "Address to listen on."),
     ("--port", int, "PORT", DEFAULT_PORT, "Port to listen on; 0 selects a free port."),
+    ("--http-port", int, "PORT", None, "Port for HTTP/JSON; 0 selects a free port."),
     ("--workers", int, "N", 1, "Number of worker processes, about one per core."),
     ("--metrics-port", int, "PORT", None,
      f"Port for Prometheus metrics, on {DEFAULT_HOST}, or on --host with --allow-remote."),
@@ -181,6 +185,7 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(
         host=args.host,
         port=args.port,
+        http_port=args.http_port,
         allow_remote=args.allow_remote,
         tls=_tls(args),
         tokens=args.tokens,
@@ -216,6 +221,10 @@ def _check_numbers(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ServiceError(f"--{name.replace('_', '-')} {value:g}: give a number above 0")
+    if args.http_port is not None and not 0 <= args.http_port <= 65535:
+        raise ServiceError(f"--http-port {args.http_port}: give 0 to 65535 (0: any free one)")
+    if args.http_port and args.http_port == args.port:
+        raise ServiceError("--http-port and --port are equal; gRPC and HTTP need a port each")
     for name, least in (("drain_s", 0), ("grace_s", 0), ("max_change", 1)):
         value = getattr(args, name)
         if not value >= least:  # also rejects NaN

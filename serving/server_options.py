@@ -38,6 +38,8 @@ class Options:
     ----------
     port : int
         0 selects a free port.
+    http_port : int, optional
+        Port for HTTP/JSON; 0 selects a free port. Without it there is none.
     allow_remote : bool
         Whether to listen beyond loopback without TLS, and to serve metrics there.
     tokens : Path, optional
@@ -64,6 +66,7 @@ class Options:
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
+    http_port: int | None = None
     allow_remote: bool = False
     tls: Tls | None = None
     tokens: Path | None = None

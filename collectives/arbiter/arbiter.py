@@ -108,6 +108,11 @@ class Arbiter:
         """Changes of decisions since the start."""
         return self._state.changes
 
+    @property
+    def open_streams(self) -> int:
+        """Number of ranks that have a stream."""
+        return len(self._streams)
+
     async def start(self) -> None:
         """Contact all switches once, and continue the change that the journal has."""
         await asyncio.gather(*(self.switches.check(name) for name in self.switches.states))

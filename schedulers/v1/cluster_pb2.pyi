@@ -20,6 +20,7 @@ class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILED: _ClassVar[Phase]
     CANCELLED: _ClassVar[Phase]
     REJECTED: _ClassVar[Phase]
+    TIMED_OUT: _ClassVar[Phase]
 
 class TaskPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -39,6 +40,7 @@ FINISHED: Phase
 FAILED: Phase
 CANCELLED: Phase
 REJECTED: Phase
+TIMED_OUT: Phase
 TASK_UNSPECIFIED: TaskPhase
 TASK_WAITING: TaskPhase
 TASK_RUNNING: TaskPhase
@@ -47,7 +49,7 @@ TASK_ENDING: TaskPhase
 TASK_ENDED: TaskPhase
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries", "min_gpus", "max_gpus")
+    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries", "min_gpus", "max_gpus", "time_limit_s", "after", "after_any", "array", "array_limit")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,11 @@ class Job(_message.Message):
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     MIN_GPUS_FIELD_NUMBER: _ClassVar[int]
     MAX_GPUS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_ANY_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     command: _containers.RepeatedScalarFieldContainer[str]
     folder: str
@@ -93,7 +100,12 @@ class Job(_message.Message):
     retries: int
     min_gpus: int
     max_gpus: int
-    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ...) -> None: ...
+    time_limit_s: float
+    after: _containers.RepeatedScalarFieldContainer[str]
+    after_any: _containers.RepeatedScalarFieldContainer[str]
+    array: str
+    array_limit: int
+    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., time_limit_s: _Optional[float] = ..., after: _Optional[_Iterable[str]] = ..., after_any: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., array_limit: _Optional[int] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("device", "compute_milli", "memory_bytes")
@@ -150,7 +162,7 @@ class Prediction(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., slo_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., is_predicted: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "reason", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "elapsed_s", "remaining_s", "predictions", "waited_s", "queue_position", "done_estimated", "members", "sizes")
+    __slots__ = ("job", "phase", "reason", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "elapsed_s", "remaining_s", "predictions", "waited_s", "queue_position", "done_estimated", "members", "sizes", "held")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +185,7 @@ class JobStatus(_message.Message):
     DONE_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     job: Job
     phase: Phase
     reason: str
@@ -195,7 +208,8 @@ class JobStatus(_message.Message):
     done_estimated: bool
     members: _containers.RepeatedCompositeFieldContainer[Member]
     sizes: _containers.RepeatedCompositeFieldContainer[SizeChange]
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., done_estimated: _Optional[bool] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., sizes: _Optional[_Iterable[_Union[SizeChange, _Mapping]]] = ...) -> None: ...
+    held: bool
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., done_estimated: _Optional[bool] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., sizes: _Optional[_Iterable[_Union[SizeChange, _Mapping]]] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -210,26 +224,72 @@ class SubmitResponse(_message.Message):
     def __init__(self, existing_job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
+    __slots__ = ("job_ids", "user", "all")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    user: str
+    all: bool
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ..., all: _Optional[bool] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
     __slots__ = ("job_ids",)
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class CancelResponse(_message.Message):
+class HoldRequest(_message.Message):
+    __slots__ = ("job_ids", "release")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    release: bool
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., release: _Optional[bool] = ...) -> None: ...
+
+class HoldResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RequeueRequest(_message.Message):
+    __slots__ = ("job_ids",)
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RequeueResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetPriorityRequest(_message.Message):
+    __slots__ = ("job_ids", "priority")
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    priority: int
+    def __init__(self, job_ids: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ...) -> None: ...
+
+class SetPriorityResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s")
+    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s", "user", "node", "states")
     INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     FAILED_WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
     include_ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     limit: int
     failed_within_s: float
-    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ...) -> None: ...
+    user: str
+    node: str
+    states: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ..., user: _Optional[str] = ..., node: _Optional[str] = ..., states: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason")
@@ -248,20 +308,22 @@ class DeviceStatus(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason")
+    __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason", "state")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     LAST_REPORT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
     connected: bool
     drained: bool
     last_report_age_s: float
     reason: str
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    state: str
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("jobs", "nodes", "policy", "forecaster_error", "last_entry", "remaining_job_count", "failed_jobs")
@@ -308,14 +370,16 @@ class Event(_message.Message):
     def __init__(self, entry: _Optional[int] = ..., time_unix_s: _Optional[float] = ..., type: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., details: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("node", "undo", "evict")
+    __slots__ = ("node", "undo", "evict", "reason")
     NODE_FIELD_NUMBER: _ClassVar[int]
     UNDO_FIELD_NUMBER: _ClassVar[int]
     EVICT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     node: str
     undo: bool
     evict: bool
-    def __init__(self, node: _Optional[str] = ..., undo: _Optional[bool] = ..., evict: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., undo: _Optional[bool] = ..., evict: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DrainResponse(_message.Message):
     __slots__ = ("job_ids",)

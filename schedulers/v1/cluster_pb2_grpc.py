@@ -45,6 +45,21 @@ class ClusterServiceStub:
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelRequest.SerializeToString,
                 response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Hold = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/Hold',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldResponse.FromString,
+                _registered_method=True)
+        self.Requeue = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/Requeue',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueResponse.FromString,
+                _registered_method=True)
+        self.SetPriority = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/SetPriority',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityResponse.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/presage.cluster.v1.ClusterService/List',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.ListRequest.SerializeToString,
@@ -97,6 +112,29 @@ class ClusterServiceServicer:
 
     def Cancel(self, request, context):
         """Ends jobs for good; has no effect on jobs that have ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Hold(self, request, context):
+        """Keeps jobs from starting, or releases them. What an administrator holds for another user only
+        administrators release.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Requeue(self, request, context):
+        """Lets running jobs save their state within grace_s, as before a preemption, and returns them to
+        the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPriority(self, request, context):
+        """Sets the priority of jobs that have not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,6 +204,21 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelRequest.FromString,
                     response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelResponse.SerializeToString,
+            ),
+            'Hold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hold,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldResponse.SerializeToString,
+            ),
+            'Requeue': grpc.unary_unary_rpc_method_handler(
+                    servicer.Requeue,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueResponse.SerializeToString,
+            ),
+            'SetPriority': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPriority,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityResponse.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -258,6 +311,87 @@ class ClusterService:
             '/presage.cluster.v1.ClusterService/Cancel',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelRequest.SerializeToString,
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/Hold',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.HoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Requeue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/Requeue',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.RequeueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPriority(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/SetPriority',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetPriorityResponse.FromString,
             options,
             channel_credentials,
             insecure,

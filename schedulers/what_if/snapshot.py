@@ -104,6 +104,8 @@ class Snapshot:
         Why jobs can never run on these nodes, by job id.
     elsewhere : mapping of str to str
         Where jobs run on nodes that are not part of the copy, by job id.
+    closed : mapping of str to str
+        What waiting jobs wait for besides devices, such as a release, by job id; they do not start.
     is_live : bool
         Whether a live cluster with node agents is copied: a job runs on devices of one node only,
         unless it is elastic, and decisions are those of the controller's part of the policy.
@@ -125,6 +127,7 @@ class Snapshot:
     returning: tuple[Returning, ...] = ()
     impossible: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    closed: Mapping[str, str] = field(default_factory=dict)
     is_live: bool = False
     past: Past = NO_PAST
     assumptions: tuple[str, ...] = ()

@@ -209,7 +209,7 @@ class _Question:
         }
         branch.snapshot = snapshot.with_changed(changed) if variant.changes_job else snapshot
         branch.impossible = self._impossible(changed)
-        excluded = {*snapshot.elsewhere, *branch.impossible}
+        excluded = {*snapshot.elsewhere, *snapshot.closed, *branch.impossible}
         branch.waits = set(changed) - excluded
         branch.to_end = {one for one in job_ids if ends and one not in self._unknown} - excluded
 
@@ -284,8 +284,13 @@ class _Question:
         now_s, variant = self._snapshot.now_s, branch.variant
         if why := branch.impossible.get(job_id) or branch.refused(job_id):
             return Answer(job_id, variant, Verdict.IMPOSSIBLE, why=why, basis=basis)
-        if why := self._snapshot.elsewhere.get(job_id, ""):
-            return Answer(job_id, variant, Verdict.STARTED, why=why, basis=basis)
+        apart = (
+            (Verdict.STARTED, self._snapshot.elsewhere),
+            (Verdict.UNKNOWN, self._snapshot.closed),
+        )
+        for verdict, reasons in apart:
+            if job_id in reasons:
+                return Answer(job_id, variant, verdict, why=reasons[job_id], basis=basis)
         if not branch.pairs:
             return Answer(job_id, variant, Verdict.UNKNOWN, why=_NO_TIME, basis=basis)
         ends, end = branch.ends_s(job_id), None

@@ -32,6 +32,7 @@ class Phase(Enum):
 
     IDLE = auto()  # between requests
     HEAD = auto()  # TLS handshake, request line and headers
+    ADMISSION = auto()  # the server authenticates the client, and may delay its rejection
     BODY = auto()
     HANDLING = auto()  # the server computes the response
     SENDING = auto()
@@ -68,7 +69,15 @@ class HttpLimits:
 
 
 class Connection:
-    """Open connection; its own thread calls all methods except :meth:`evict`."""
+    """Open connection; only :meth:`evict` and :meth:`stop_reading` may be called by other threads.
+
+    Attributes
+    ----------
+    on_body_bytes : callable
+        Called with the number of bytes of a body that have arrived.
+    on_evict : callable
+        Called by the thread that evicts the connection.
+    """
 
     def __init__(self, connection: socket.socket, peer: str, limits: HttpLimits) -> None:
         self.socket = connection
@@ -76,6 +85,7 @@ class Connection:
         self.requests = 0  # number of requests that were read
         self.is_authenticated = False
         self.on_body_bytes: Callable[[int], object] = lambda count: None
+        self.on_evict: Callable[[], object] = lambda: None
         self._limits = limits
         self._ended = threading.Event()
         self._arrived = 0  # bytes received in this phase
@@ -98,6 +108,10 @@ class Connection:
     def wait_for_request(self) -> None:
         """Enter IDLE until the first byte of the next request, which enters HEAD."""
         self._enter(Phase.IDLE, self._limits.idle_s)
+
+    def wait_for_admission(self) -> None:
+        """Enter ADMISSION."""
+        self._enter(Phase.ADMISSION, float("inf"))
 
     def read_body(self) -> None:
         """Enter BODY."""
@@ -123,6 +137,12 @@ class Connection:
         # SSLSocket's own method would free memory that the other thread uses.
         with suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+        self.on_evict()
+
+    def stop_reading(self) -> None:
+        """End the input from another thread; a response can still be sent."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RD)
 
     def check_open(self) -> None:
         """Raise ConnectionEndedError if the connection was evicted."""
@@ -135,7 +155,7 @@ class Connection:
         Raises
         ------
         ConnectionEndedError
-            The phase has lasted too long, or the connection was evicted.
+            The phase has lasted too long, the connection was evicted, or it ended within a head.
         HeadTooLargeError
             The head has more than ``head_bytes``.
         """
@@ -146,6 +166,9 @@ class Connection:
             raise ConnectionEndedError(f"{self.peer}: request was not complete in time") from None
         if count:
             self._count_received(count)
+        elif self.phase is Phase.HEAD and self._arrived:
+            # http.server would take the headers so far for all of them.
+            raise ConnectionEndedError(f"{self.peer}: connection closed within a head")
         return count
 
     def send(self, content: memoryview) -> int:

@@ -35,7 +35,8 @@ class BoundedServer(ThreadingTCPServer):
     """Threading HTTP server with limits on its connections.
 
     A connection counts, and has a thread, from its acceptance until it is closed. The base class
-    is not ``http.server.HTTPServer``, which resolves its own host name before it listens.
+    is not ``http.server.HTTPServer``, which resolves its own host name before it listens. With
+    ``shared_port``, other processes may listen on the port too.
     """
 
     allow_reuse_address = True
@@ -50,8 +51,10 @@ class BoundedServer(ThreadingTCPServer):
         *,
         limits: HttpLimits,
         tls: ssl.SSLContext | None = None,
+        shared_port: bool = False,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.allow_reuse_port = shared_port
         super().__init__(address, handler)
         self.connections = Connections(limits)
         self.stopping = False

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import grpc
@@ -159,6 +159,13 @@ Stream = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 Span = Callable[[str, Any], Any]
 
 
+class Method(NamedTuple):
+    """Unary method of a service, and the role that its calls require; None for none."""
+
+    role: str | None
+    answer: Unary
+
+
 _NO_SPAN = nullcontext()
 
 
@@ -248,7 +255,7 @@ class Calls:
         async def answer(_requests: object, context: Any) -> bytes:
             begin_s, code, request = time.monotonic(), Code.OK, b""
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata), _anonymous_caller(context.peer()))
+            call = Call(name, request_id_of(metadata), _anonymous_caller(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
                 is_authenticated = role is not None and not call.caller.is_anonymous
@@ -283,7 +290,7 @@ class Calls:
         async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
             begin_s, code = time.monotonic(), Code.OK
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata), _anonymous_caller(context.peer()))
+            call = Call(name, request_id_of(metadata), _anonymous_caller(context.peer()))
             self.in_flight += 1
             try:
                 await self._admit(call, role, context, metadata, begin_s)
@@ -466,7 +473,7 @@ def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
     return ((RETRY_AFTER, str(max(1, math.ceil(1000 * error.retry_after_s)))),)
 
 
-def _request_id(metadata: Metadata) -> str:
+def request_id_of(metadata: Metadata) -> str:
     """Return the valid request id in the metadata, or a new one."""
     for key, value in metadata:
         if key == REQUEST_ID and isinstance(value, str) and _REQUEST_ID.fullmatch(value):

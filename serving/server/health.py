@@ -36,6 +36,11 @@ class Health:
         """Set all statuses to SERVING."""
         self._set(_Status.SERVING)
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the server is serving; any thread may read it."""
+        return all(status == _Status.SERVING for status in self._statuses.values())
+
     def close(self) -> None:
         """Set all statuses to NOT_SERVING; watches end after sending it."""
         self._closing = True

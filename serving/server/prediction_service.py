@@ -35,7 +35,7 @@ from presage.serving.outcomes.outcome_scores import count_outcomes
 from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
 from presage.serving.predictor.quantiles import JobQuantiles
 from presage.serving.predictor.served_release import Served
-from presage.serving.server.call import Call, Calls, status_of
+from presage.serving.server.call import Call, Calls, Method, status_of
 from presage.serving.server.log import log
 from presage.serving.server.response_cache import CachedResponse, ResponseCache
 from presage.serving.server.work_queue import WorkQueue, is_small
@@ -73,23 +73,25 @@ class PredictionService:
         self._closing = asyncio.Event()
         self._scoring: set[asyncio.Task[None]] = set()
 
+    def methods(self) -> Mapping[str, Method]:
+        """Return the unary methods by name."""
+        return {
+            "Predict": Method("predict", self.predict),
+            "PredictInterference": Method("predict", self.predict_interference),
+            "PredictScaling": Method("predict", self.predict_scaling),
+            "PredictMatrix": Method("predict", self.predict_matrix),
+            "ReportOutcomes": Method("report", self.report_outcomes),
+            "GetRelease": Method("predict", self.get_release),
+            "Reload": Method("admin", self.reload),
+        }
+
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the gRPC handlers."""
         unary, stream = self._calls.unary, self._calls.stream
         return grpc.method_handlers_generic_handler(
             SERVICE_NAME,
-            {
-                "Predict": unary("Predict", "predict", self.predict),
-                "PredictInterference": unary(
-                    "PredictInterference", "predict", self.predict_interference
-                ),
-                "PredictScaling": unary("PredictScaling", "predict", self.predict_scaling),
-                "PredictMatrix": unary("PredictMatrix", "predict", self.predict_matrix),
-                "PredictStream": stream("PredictStream", "predict", self.predict_stream),
-                "ReportOutcomes": unary("ReportOutcomes", "report", self.report_outcomes),
-                "GetRelease": unary("GetRelease", "predict", self.get_release),
-                "Reload": unary("Reload", "admin", self.reload),
-            },
+            {name: unary(name, *method) for name, method in self.methods().items()}
+            | {"PredictStream": stream("PredictStream", "predict", self.predict_stream)},
         )
 
     def close(self) -> None:

@@ -52,6 +52,9 @@ class Metrics:
         self.rejections = Counter(
             "rejections", "Calls rejected before they were processed, by reason", ["reason"], **add
         )
+        self._http_responses = Counter(
+            "http_responses", "HTTP responses, by status", ["status"], **add
+        )
         self.queue_rows = Gauge(
             "queue_rows", "Rows of large requests that wait or are being processed",
             multiprocess_mode="livesum", **add,
@@ -106,6 +109,10 @@ class Metrics:
         seconds_histogram.observe(seconds)
         if rows:
             rows_histogram.observe(rows)
+
+    def count_http(self, status: int) -> None:
+        """Count an HTTP response; any thread may call it."""
+        self._http_responses.labels(str(status)).inc()
 
     def count_domain(self, quantity: str, inside: int, outside: int) -> None:
         """Count forecasts in and out of domain."""

@@ -1,5 +1,7 @@
 """The gRPC server: prediction, inference protocol, health and reflection on one port.
 
+HTTP/JSON is served on another port if the options have one.
+
 The server listens before its release is loaded, so that a load balancer sees it early; until then
 calls end with UNAVAILABLE. When it stops, it first reports NOT_SERVING and then finishes the calls
 in flight.
@@ -13,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -47,6 +50,10 @@ from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.reflection import add_reflection
 from presage.serving.server.work_queue import WorkQueue
 from presage.serving.server_options import Options
+
+if TYPE_CHECKING:
+    from presage.serving.rest.json_methods import JsonMethods
+    from presage.serving.rest.rest_server import RestServer
 
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
@@ -138,6 +145,8 @@ class Server:
                 self._health.handlers(self._calls.unfinished),
             )
         )
+        self._rest: RestServer | None = None
+        self._json_methods: JsonMethods | None = None
         names = (*SERVICES, health.SERVICE_NAME)
         add_reflection(self._server, names, self._calls.unfinished, descriptors())
 
@@ -150,6 +159,8 @@ class Server:
             The release or the port is not available; the server has stopped listening.
         """
         self.port = add_port(self._server, self.host, self.options)
+        if self.options.http_port is not None:
+            self._rest = self._start_rest()
         self._make_local_token()
         await self._server.start()
         try:
@@ -182,6 +193,8 @@ class Server:
             return
         self._stopped = True
         self._health.close()
+        if self._rest is not None:
+            self._rest.drain()
         if self._following is not None:
             self._following.cancel()
         if self._bounding is not None:
@@ -195,9 +208,13 @@ class Server:
         self._calls.is_closing = True
         end_s = time.monotonic() + grace_s
         await self._wait_until_drained(end_s)
+        if self._rest is not None:
+            await asyncio.to_thread(self._rest.stop, max(0.0, end_s - time.monotonic()))
         # Idle streams, such as those of reflection, are not waited for.
         await self._server.stop(min(_STOP_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
+        if self._json_methods is not None:
+            self._json_methods.close()
         self._calls.close()
         if self._local_token is not None:
             self._local_token.remove()
@@ -205,6 +222,28 @@ class Server:
             await asyncio.to_thread(self._access_log.close)
         if self._outcomes is not None:
             await asyncio.to_thread(self._outcomes.close)
+
+    @property
+    def address(self) -> str:
+        """GRPC target, and the URL of HTTP/JSON if it is served."""
+        where = target(self.host, self.port)
+        return where if self._rest is None else f"{where} and {self._rest.url}"
+
+    @property
+    def http_port(self) -> int | None:
+        """Port of HTTP/JSON; None if it is not served."""
+        return None if self._rest is None else self._rest.port
+
+    def _start_rest(self) -> RestServer:
+        # A server without HTTP/JSON does without these modules.
+        from presage.serving.rest.json_methods import JsonMethods
+        from presage.serving.rest.rest_server import endpoints, start_rest
+
+        self._json_methods = JsonMethods()
+        routes = endpoints(self._prediction.methods(), self._calls, self._json_methods)
+        return start_rest(
+            self.host, self.options, routes, lambda: self._health.is_serving, self.metrics
+        )
 
     def _make_local_token(self) -> None:
         """Give this user's clients all roles of a server that requires no credentials."""
@@ -253,7 +292,7 @@ async def run_server(
     Parameters
     ----------
     on_ready : callable
-        Called with the server's target and release id once it answers.
+        Called with the server's address and release id once it answers.
     until_input_ends : bool
         Whether to drain also at the end of standard input, which is when the parent has ended;
         further signals are then ignored.
@@ -288,7 +327,7 @@ async def run_server(
         starting.cancel()
         return
     await starting
-    on_ready(target(server.host, server.port), server.served.predictor.release_id)
+    on_ready(server.address, server.served.predictor.release_id)
     await waiting
     # A worker gets two signals when a signal is sent to the process group (Ctrl-C, systemd): one
     # directly and one from its parent. The parent kills it after the grace period.

@@ -1,7 +1,7 @@
-"""Several server processes on one port; the kernel distributes connections among them.
+"""Several server processes on the same ports; the kernel distributes connections among them.
 
 A process that dies is restarted; a process that cannot start stops all of them. The parent reserves
-the port, serves the summed metrics and forwards SIGTERM.
+the ports, serves the summed metrics and forwards SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from presage.errors import ServiceError
 from presage.serving.authentication import local_token
@@ -46,16 +47,21 @@ def run_workers(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with (
-        _reserve_port(address, options.port) as reserved,
+        ExitStack() as reserved,
         tempfile.TemporaryDirectory(prefix="presage-metrics-") as folder,
     ):
-        port = reserved.getsockname()[1]
+        ports = [
+            word
+            for option, port in (("--port", options.port), ("--http-port", options.http_port))
+            if port is not None
+            for word in (option, _reserve_port(reserved, address, port, option))
+        ]
         os.environ[MULTIPROCESS_DIR_VARIABLE] = folder
         os.environ[local_token.ENVIRONMENT_VARIABLE] = LocalToken.new()
         stop_metrics = (
             serve_metrics(None, options.metrics_host, metrics_port) if metrics_port else None
         )
-        running = [_Worker([*arguments, "--workers", "1", "--worker", "--port", str(port)])
+        running = [_Worker([*arguments, "--workers", "1", "--worker", *ports])
                    for _ in range(workers)]  # fmt: skip
         try:
             ready_line = _wait_until_ready(running, stopping)
@@ -143,22 +149,21 @@ def _wait_until_ready(workers: Sequence[_Worker], stopping: threading.Event) -> 
     return ""
 
 
-def _reserve_port(address: str, port: int) -> socket.socket:
-    """Return a socket that is bound to the port without listening.
+def _reserve_port(reserved: ExitStack, address: str, port: int, option: str) -> str:
+    """Bind a socket to a port until ``reserved`` ends, and return the port.
 
-    It reserves the port while no worker listens on it.
+    The socket does not listen. It reserves the port while no worker listens on it.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    reserved = socket.socket(family, socket.SOCK_STREAM)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound = reserved.enter_context(socket.socket(family, socket.SOCK_STREAM))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        reserved.bind((address, port))
+        bound.bind((address, port))
     except OSError as error:
-        reserved.close()
         raise ServiceError(
-            f"cannot listen on {target(address, port)} ({error.strerror}); pass another --port"
+            f"cannot listen on {target(address, port)} ({error.strerror}); pass another {option}"
         ) from error
-    return reserved
+    return str(bound.getsockname()[1])
 
 
 def _discard_gauges(pid: int) -> None:

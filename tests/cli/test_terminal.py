@@ -29,6 +29,8 @@ from presage.cli.output import (
     trace,
 )
 from presage.cli.scheduling.cluster import tables as cluster_tables
+from presage.cli.scheduling.cluster.listing.job_table import job_table
+from presage.cli.scheduling.cluster.listing.node_table import node_table
 from presage.features.device.device import find_device
 from presage.features.forecast import Forecast
 from presage.models.drift.drift_test import Row as DriftRow
@@ -141,8 +143,8 @@ def print_cluster(text: str) -> None:
     for phase in (pb.RUNNING, pb.WAITING):
         listed.jobs[0].phase = explained.status.phase = phase
         for table in (
-            cluster_tables.job_table(listed, why=True),
-            cluster_tables.node_table(listed),
+            job_table(listed, why=True),
+            node_table(listed.nodes),
             cluster_tables.now_table(explained),
             cluster_tables.forecast_table(explained),
             cluster_tables.candidate_table(explained),

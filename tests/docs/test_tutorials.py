@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from functools import partial
 
 import pytest
 
+from presage.serving.authentication.local_token import local_token_path
 from presage.serving.outcomes.outcome_log import read_outcomes
 from tests.serving.support.processes import free_port, serving
 from tests.support.slurm.cluster import missing_slurm
@@ -89,6 +91,31 @@ def test_forecasts_are_requested_in_a_shell_and_from_python(checkout):
     assert len(ran) == 3
     for line, output, found in ran:
         assert numbers(found) == pytest.approx(numbers(output), rel=0.02), line
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_forecasts_are_requested_by_curl(checkout):
+    options = ("--release", ROOT / "data/pretrained/release", "--http-port", 0)
+    with serving(*options, cwd=checkout) as server:
+
+        def edit(line):
+            line = line.replace("127.0.0.1:8080", f"127.0.0.1:{server.http_port}")
+            state = str(local_token_path(server.port).parent)
+            return line.replace("~/.local/state/presage/tokens/50051", f"{state}/{server.port}")
+
+        commands = ("curl", "presage features", "echo")
+        ran = list(follow("../forecasts/http.md", checkout, commands, edit))
+
+    assert sum(line.startswith("curl") for line, *_ in ran) == 5
+    for line, output, found in ran:
+        shapes = [re.sub(r"\d", "0", shortened(text.strip())) for text in (found, output)]
+        assert shapes[0] == shapes[1], line
+        assert numbers(found) == pytest.approx(numbers(output), rel=0.02), line
+
+
+def shortened(text):
+    """Return a text whose numbers have two digits after the point."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", text)
 
 
 def numbers(text):

@@ -9,6 +9,7 @@ import resource
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,13 +17,13 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from presage.features.from_onnx import native
 from presage.features.graph.graph_file import MAX_NATIVE_BYTES
 from tests.fuzzing.reader import Sample
 from tests.fuzzing.readers import READERS
 
 MOST_S = 5.0  # that one input may take
 MOST_BYTES = 512 * 1024**2  # that one may make the process grow by; ONNX's child has its own limit
+NATIVE_PROCESS = "from_onnx/native_process.py"  # in the command line of ONNX's child
 _ADDRESS_SPACE_BYTES = 4 * 1024**3  # beyond what the process has when it begins
 _START_S = 120.0
 _MOST_TEXT = 4000  # of an error: a longer one repeats the content of a file
@@ -123,24 +124,24 @@ def _work(name: str, connection: Connection) -> None:
     with TemporaryDirectory() as folder:
         # What is imported or kept at the first input is no input's doing.
         for sample in reader.seeds():
-            _run(name, sample, Path(folder))
+            run_one(name, sample, Path(folder))
         limit = _address_space_bytes() + _ADDRESS_SPACE_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        connection.send(bool(_begin_peaks()))  # whether that is measured here
+        connection.send(bool(begin_peaks()))  # whether that is measured here
         while True:
             try:
                 sample = connection.recv()
             except EOFError:
                 return
-            connection.send(_run(name, sample, Path(folder)))
+            connection.send(run_one(name, sample, Path(folder)))
 
 
-def _run(name: str, sample: Sample, folder: Path) -> Outcome:
+def run_one(name: str, sample: Sample, folder: Path) -> Outcome:
     reader = READERS[name]
     path = folder / f"sample{sample.suffix}"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(sample.content)
-    before = _begin_peaks()
+    before = begin_peaks()
     begin_s = time.monotonic()
     fault = said = ""
     try:
@@ -168,7 +169,7 @@ def _where(error: BaseException) -> str:
     return f"{Path(last.filename).parent.name}/{Path(last.filename).name} {last.name}"
 
 
-def _begin_peaks() -> dict[int, int]:
+def begin_peaks() -> dict[int, int]:
     """Reset the peaks of this process and of ONNX's child; return them in bytes, by process id.
 
     Empty if the system does not permit a reset of peaks: a peak only rises, so that it says
@@ -204,7 +205,14 @@ def _peaks_bytes() -> dict[int, int]:
 
 
 def _processes() -> list[int]:
-    return [os.getpid(), *(child._process.pid for child in native._children if child.is_ready)]
+    """Return this process and its child that runs ONNX's code."""
+    found = [os.getpid()]
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread or a child has ended
+            for child in (task / "children").read_text().split():
+                if NATIVE_PROCESS in Path(f"/proc/{child}/cmdline").read_text():
+                    found.append(int(child))
+    return found
 
 
 def _address_space_bytes() -> int:

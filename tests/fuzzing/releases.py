@@ -76,12 +76,11 @@ def _model_edit(rng: random.Random) -> dict[str, Any]:
 
 
 def read(path: Path) -> None:
-    """As ``presage serve`` does: load, check, warm up, ask the probes, compare, then answer."""
+    """As ``presage serve`` does: load, check, warm up, ask the probes, then answer."""
     folder = path.parent / "edited"
     folder.mkdir(exist_ok=True)
     _write(folder, json.loads(path.read_bytes())["edits"])
     served = Served(Metrics())
-    served._predictor = _base()[1]  # what is served before it
     served.offer(folder)
     predictor = served.predictor
     job = make_job()

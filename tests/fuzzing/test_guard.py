@@ -19,11 +19,11 @@ def test_memory_is_counted_separately_for_each_input(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(READERS, "greedy", reader)
     monkeypatch.setattr(guard, "MOST_BYTES", 64 << 20)
-    if not guard._begin_peaks():
+    if not guard.begin_peaks():
         pytest.skip("/proc/self/clear_refs cannot be written")
 
     faults = [
-        guard._run("greedy", Sample("", str(mib).encode()), tmp_path).fault
+        guard.run_one("greedy", Sample("", str(mib).encode()), tmp_path).fault
         for mib in (96, 1, 96, 32)
     ]
 

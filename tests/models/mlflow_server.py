@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.serving.support.processes import free_port
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -49,11 +49,12 @@ def start_mlflow(
 
 def wait_until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Fail, with the end of the log, if the process exits or does not reply in a minute."""
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            assert process.poll() is None, f"it has ended: {log.read_text()[-2000:]}"
-            time.sleep(0.1)
-    raise AssertionError(f"it does not answer: {log.read_text()[-2000:]}")
+
+    def answers() -> bool:
+        assert process.poll() is None, f"it has ended: {log.read_text()[-2000:]}"
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+
+    wait_until(
+        answers, what=lambda: f"it does not answer: {log.read_text()[-2000:]}", retried=OSError
+    )

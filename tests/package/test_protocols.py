@@ -1,7 +1,8 @@
 """The protocols keep their promise: elements are added, and none changes or disappears.
 
-``protocols.txt`` lists every element of every protocol. After adding one, write the file again with
-``python -m tests.package.test_protocols``; ``git diff`` may show new lines only.
+``protocols.txt`` lists every element of every protocol, and the paths of HTTP/JSON. After adding
+one, write the file again with ``python -m tests.package.test_protocols``; ``git diff`` may show new
+lines only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from google.protobuf.descriptor import (
 
 from presage.collectives.v1 import arbiter_pb2
 from presage.schedulers.v1 import cluster_pb2
+from presage.serving.rest.routes import ROUTES
 from presage.serving.v1 import prediction_pb2
 
 LISTED = Path(__file__).with_name("protocols.txt")
@@ -81,7 +83,9 @@ def _of_service(service: ServiceDescriptor) -> Iterator[str]:
 
 def all_elements() -> list[str]:
     """Return the lines of all protocols, sorted."""
-    return sorted(line for module in PROTOCOLS for line in elements(module.DESCRIPTOR))
+    lines = [line for module in PROTOCOLS for line in elements(module.DESCRIPTOR)]
+    routes = [f"{one.verb} {one.path} = {one.descriptor.full_name}" for one in ROUTES]
+    return sorted((*lines, *routes))
 
 
 def test_no_element_of_a_protocol_changes_or_disappears():

@@ -40,7 +40,7 @@ def test_the_environment_passes_the_checks_of_gymnasium():
 def test_decisions_and_observations_equal_those_on_the_core(seed):
     environment = made()
     observed, _ = environment.reset(seed=seed)
-    batches = environment.unwrapped._batches
+    batches = environment.unwrapped.batches
     seen, done, steps = [], False, 0
     while not done:
         seen.append(observed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from presage.training.job_folder import LEFT, JobFolder
 from presage.training.report import Report
 from presage.training.worker import session as session_module
 from presage.training.worker.session import Session
+from tests.support.waiting import stays_true
 from tests.training.support.job import running
 from tests.training.support.laws import check_equals_uninterrupted, check_exactly_once
 
@@ -23,8 +25,7 @@ def test_a_worker_waits_for_a_leader_that_starts_later(tmp_path, is_published):
         if not is_published:
             job.folder.withdraw()
         job.start("a", "b")
-        time.sleep(1.0)
-        assert all(process.is_alive() for process in job.workers.values())
+        assert stays_true(lambda: all(one.is_alive() for one in job.workers.values()), 1.0)
         job.restart_leader()
         job.finish()
 
@@ -34,9 +35,12 @@ def test_a_worker_waits_for_a_leader_that_starts_later(tmp_path, is_published):
 
 def test_a_worker_that_waits_for_a_leader_leaves_on_sigterm(tmp_path):
     with running(tmp_path, workers=1) as job:
+        leader = job.folder.leader()
         job.kill_leader()
-        job.start("a", gates={"0": "never"})
-        time.sleep(1.0)
+        with socket.create_server((leader.host, leader.port)) as listening:
+            job.start("a", gates={"0": "never"})
+            listening.settimeout(60)
+            listening.accept()[0].close()  # it looks for its leader
         job.kill("a", signal.SIGTERM)
         job.workers["a"].join(30)
 

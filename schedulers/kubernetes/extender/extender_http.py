@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -26,15 +24,19 @@ from presage.schedulers.kubernetes.extender.extender_access import (
 )
 from presage.serving.authentication.authentication_failures import AuthenticationFailures
 from presage.serving.authentication.callers import Caller
-from presage.serving.http.connection import ConnectionEndedError, HttpLimits
-from presage.serving.http.http_server import BoundedHandler, BoundedServer
+from presage.serving.http.connection import HttpLimits
+from presage.serving.http.http_server import BoundedServer
 from presage.serving.http.memory_budget import BudgetExhaustedError, MemoryBudget
+from presage.serving.http.request_body import (
+    SMALL_BYTES,
+    BodyHandler,
+    HttpError,
+    ParsedTooLargeError,
+)
 from presage.serving.server.log import log
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
-_SMALL_BYTES = 64 * 1024  # a rejected body up to this size is read, to keep the connection
-_LINGER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,6 @@ class _Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class _HttpError(Exception):
-    def __init__(self, status: HTTPStatus, message: str, *headers: tuple[str, str]) -> None:
-        super().__init__(message)
-        self.response = _Response(status, message, headers=headers)
-
-
 class HttpServer(BoundedServer):
     """Server of routes, for callers that ``authenticator`` accepts."""
 
@@ -108,13 +104,8 @@ class HttpServer(BoundedServer):
         self.anonymous_memory = MemoryBudget(body_limits.anonymous_memory_mib * _MIB)
 
 
-class _Handler(BoundedHandler):
+class _Handler(BodyHandler):
     server: HttpServer
-    protocol_version = "HTTP/1.1"
-
-    def handle_expect_100(self) -> bool:
-        """Postpone "100 Continue" until the body is accepted."""
-        return True
 
     def _handle(self) -> None:
         try:
@@ -126,32 +117,29 @@ class _Handler(BoundedHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _handle  # noqa: N815
 
     def _handle_request(self) -> None:
-        self._unread = 0
+        self.unread = 0
         try:
             response = self._response()
-        except _HttpError as error:
-            response = error.response
-            if 0 < self._unread <= _SMALL_BYTES and not self._expects_continue():
-                self._read(self._unread)
-        self.close_connection |= self._unread > 0
-        self._send(response)
-        if self._unread:
-            self._discard()
+        except HttpError as error:
+            response = _Response(error.status, str(error), headers=error.headers)
+            self.skip_small_body()
+        content = response.content.encode()
+        self.send_content(response.status, content, response.content_type, response.headers)
 
     def _response(self) -> _Response:
-        self._unread = length = self._length()
+        self.unread = length = self.body_length()
         path = self.path.partition("?")[0]
         route = self.server.routes.get(path)
         caller = self._caller(Access.READ if route is None else route.access)
         if route is None:
             known = ", ".join(self.server.routes)
-            raise _HttpError(HTTPStatus.NOT_FOUND, f"unknown path; known are {known}")
+            raise HttpError(HTTPStatus.NOT_FOUND, f"unknown path; known are {known}")
         self._check_method(path, route.method)
-        body = self._body(length, _SMALL_BYTES if route.method == "GET" else self._max_body_bytes())
+        body = self._body(length, SMALL_BYTES if route.method == "GET" else self._max_body_bytes())
         try:
             args = route.parse(body)
         except InvalidRequestError as error:
-            raise _HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         del body
         if route.access is Access.BIND and caller is not None:
             log(logging.INFO, "request", path=path, caller=caller.name, peer=self.state.peer)
@@ -184,10 +172,10 @@ class _Handler(BoundedHandler):
         except UnauthenticatedError as error:
             self._fail_login(str(error))
             challenge = ("WWW-Authenticate", 'Bearer realm="presage"')
-            raise _HttpError(HTTPStatus.UNAUTHORIZED, str(error), challenge) from None
+            raise HttpError(HTTPStatus.UNAUTHORIZED, str(error), challenge) from None
         except ForbiddenError as error:
             self._fail_login(str(error))
-            raise _HttpError(HTTPStatus.FORBIDDEN, str(error)) from None
+            raise HttpError(HTTPStatus.FORBIDDEN, str(error)) from None
         return caller
 
     def _check_can_bind(self, caller: Caller) -> None:
@@ -204,25 +192,11 @@ class _Handler(BoundedHandler):
     def _check_method(self, path: str, allowed: str) -> None:
         method = "GET" if self.command == "HEAD" else self.command
         if method != allowed:
-            raise _HttpError(
+            raise HttpError(
                 HTTPStatus.METHOD_NOT_ALLOWED,
                 f"{path} accepts {allowed}, not {self.command}",
                 ("Allow", allowed),
             )
-
-    def _length(self) -> int:
-        """Return the number of bytes in the body, from the headers."""
-        if "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # the start of the next request is unknown
-            raise _HttpError(
-                HTTPStatus.LENGTH_REQUIRED,
-                "Transfer-Encoding is not supported; send Content-Length",
-            )
-        lengths = self.headers.get_all("Content-Length", ["0"])
-        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", lengths[0]):
-            self.close_connection = True
-            raise _HttpError(HTTPStatus.BAD_REQUEST, "Content-Length is not one number of bytes")
-        return int(lengths[0])
 
     def _max_body_bytes(self) -> int:
         server = self.server
@@ -234,75 +208,22 @@ class _Handler(BoundedHandler):
             raise _too_large(f"a request of {length:,} bytes exceeds the limit of {limit:,}")
         server = self.server
         memory = server.memory if self.state.is_authenticated else server.anonymous_memory
-        if length and self._expects_continue():
-            self.send_response_only(HTTPStatus.CONTINUE)
-            self.end_headers()
-            self.wfile.flush()
         try:
-            body = self._read(length, lambda count: memory.reserve(self.state, count))
-            needed = parsed_size_bytes(body)
-            if length + needed > memory.max_bytes:
-                raise _too_large(
-                    f"the parsed request exceeds the limit of {memory.max_bytes:,} bytes"
-                )
-            memory.reserve(self.state, needed)
+            return self.read_within(memory, is_parsed=True)
+        except ParsedTooLargeError:
+            raise _too_large(
+                f"the parsed request exceeds the limit of {memory.max_bytes:,} bytes"
+            ) from None
         except BudgetExhaustedError:
-            raise _HttpError(
+            raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"requests in flight use all of the {memory.max_bytes:,} bytes allowed; retry",
                 ("Retry-After", "1"),
             ) from None
-        return body
-
-    def _expects_continue(self) -> bool:
-        return self.headers.get("Expect", "").lower() == "100-continue"
-
-    def _read(self, length: int, on_bytes: Callable[[int], object] = lambda count: None) -> bytes:
-        self.state.read_body()
-        self.state.on_body_bytes = on_bytes
-        body = self.rfile.read(length)
-        if len(body) < length:
-            raise ConnectionEndedError(f"{self.state.peer}: connection closed within a body")
-        self._unread = 0
-        self.state.handle()
-        return body
-
-    def _discard(self) -> None:
-        """Read for a moment: a client that is still sending would miss the response otherwise."""
-        self.state.linger(_LINGER_S)
-        with suppress(OSError):
-            while self.rfile.read1(_SMALL_BYTES):
-                pass
-
-    def _send(self, response: _Response) -> None:
-        payload = response.content.encode()
-        self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(payload)))
-        for name, value in response.headers:
-            self.send_header(name, value)
-        if self.close_connection or self.server.stopping:
-            self.send_header("Connection", "close")  # this also sets close_connection
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(payload)
-        self.wfile.flush()
 
 
-def parsed_size_bytes(body: bytes) -> int:
-    """Return an upper bound of the memory for parsing and answering a JSON body, in bytes.
-
-    Measured with CPython 3.11, for bodies with one kind of value only: up to 24 bytes for each byte
-    of `{"a":1},`, 30 for `[[]],`. Text with a wide character takes 4 bytes a character.
-    """
-    is_wide = not body.isascii() or b"\\u" in body
-    text = (8 if is_wide else 2) * len(body)
-    values = 70 * (body.count(b",") + body.count(b"[")) + 100 * body.count(b":")
-    return text + 250 * body.count(b"{") + values
-
-
-def _too_large(message: str) -> _HttpError:
-    return _HttpError(
+def _too_large(message: str) -> HttpError:
+    return HttpError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"{message}; set nodeCacheCapable: true, so that only names of nodes are sent",
     )

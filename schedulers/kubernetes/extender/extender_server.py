@@ -19,7 +19,6 @@ from presage.schedulers.kubernetes.extender.extender_http import (
     HttpServer,
     Route,
 )
-from presage.schedulers.kubernetes.extender.extender_tls import tls_context
 from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
     FilterArgs,
@@ -31,6 +30,7 @@ from presage.schedulers.kubernetes.extender.extender_types import (
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.authentication.callers import Tokens
 from presage.serving.authentication.listen import port_in_use_message, resolve_address, target
+from presage.serving.authentication.tls_context import tls_context
 from presage.serving.http.connection import HttpLimits
 from presage.serving.server_options import DEFAULT_HOST, GRACE_S, Options, Tls
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
@@ -149,6 +150,10 @@ class Agent:
             self._end_unreadable(folder, "its spec.json cannot be read")
         sweep(self._options.state)
         self._step()
+
+    def close(self) -> None:
+        """Release the state folder, so that another agent can use it. Tasks continue."""
+        os.close(self._lock)
 
     async def run(self) -> None:
         """Check the tasks, decide and act, periodically, until cancelled."""

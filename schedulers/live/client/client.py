@@ -101,9 +101,28 @@ class ClusterClient:
             known += self._call("Submit", request).existing_job_ids
         return known
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        """Cancel jobs."""
-        self._call("Cancel", pb.CancelRequest(job_ids=job_ids))
+    def cancel(
+        self, job_ids: Sequence[str] = (), *, user: str = "", everything: bool = False
+    ) -> Sequence[str]:
+        """Cancel jobs: those named, those of a user, or all; return the ones that end by this."""
+        request = pb.CancelRequest(job_ids=job_ids, user=user, all=everything)
+        return list(self._call("Cancel", request).job_ids)
+
+    def hold(self, job_ids: Sequence[str]) -> None:
+        """Keep jobs from starting; a running job goes on."""
+        self._call("Hold", pb.HoldRequest(job_ids=job_ids))
+
+    def release(self, job_ids: Sequence[str]) -> None:
+        """Let held jobs start again."""
+        self._call("Hold", pb.HoldRequest(job_ids=job_ids, release=True))
+
+    def requeue(self, job_ids: Sequence[str]) -> None:
+        """Let running jobs save their state and return to the queue."""
+        self._call("Requeue", pb.RequeueRequest(job_ids=job_ids))
+
+    def set_priority(self, job_ids: Sequence[str], priority: int) -> None:
+        """Set the priority of jobs."""
+        self._call("SetPriority", pb.SetPriorityRequest(job_ids=job_ids, priority=priority))
 
     def list(
         self,
@@ -112,20 +131,34 @@ class ClusterClient:
         ended: bool = False,
         limit: int = 0,
         failed_s: float = 0.0,
+        user: str = "",
+        node: str = "",
+        states: Sequence[str] = (),
     ) -> pb.ListResponse:
         """Return the jobs and nodes; at most ``limit`` jobs, or the controller's maximum.
 
-        Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``.
+        Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``. ``user``,
+        ``node`` and ``states`` select jobs; the states are those of
+        :data:`presage.schedulers.live.protocol.job_states.STATES`.
         """
         request = pb.ListRequest(
-            include_ended=ended, job_ids=job_ids, limit=limit, failed_within_s=failed_s
+            include_ended=ended,
+            job_ids=job_ids,
+            limit=limit,
+            failed_within_s=failed_s,
+            user=user,
+            node=node,
+            states=states,
         )
         found: pb.ListResponse = self._call("List", request)
         return found
 
-    def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:
+    def drain(
+        self, node: str, *, undo: bool = False, evict: bool = False, reason: str = ""
+    ) -> Sequence[str]:
         """Stop scheduling jobs on a node or a device, NODE/NUMBER; return the jobs still on it."""
-        response = self._call("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
+        request = pb.DrainRequest(node=node, undo=undo, evict=evict, reason=reason)
+        response = self._call("Drain", request)
         return list(response.job_ids)
 
     def outages(self) -> pb.OutagesResponse:
@@ -236,8 +269,8 @@ class ClusterClient:
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return ServiceError(
-                f"the service at {self._target} is no controller of a cluster; give the "
-                "controller's address by --controller or PRESAGE_CLUSTER"
+                f"the service at {self._target} is no controller of a cluster, or one of an "
+                "earlier version; give the controller's address by --controller or PRESAGE_CLUSTER"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return ServiceError(f"{self._target} did not respond within {timeout_s:g} s; try again")

@@ -9,7 +9,7 @@ from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-TERMINAL_PHASES = frozenset((pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED))
+TERMINAL_PHASES = frozenset((pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED, pb.TIMED_OUT))
 POLL_S = 1.0
 
 

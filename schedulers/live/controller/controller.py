@@ -268,7 +268,9 @@ class Controller:
                 raise
             self._owned_s = self.now_s()
             lost = core.find_lost(self.now_s(), time.time())
-            await self._write([*lost, *core.prune(self.now_s())])
+            await self._write(lost)
+            due = core.end_due(self.now_s(), time.time())
+            await self._write([*due, *core.prune(self.now_s())])
             began_s, began_ns = time.monotonic(), time.time_ns()
             decided = await asyncio.to_thread(core.decide, self.now_s(), time.time())
             took_s, ended_ns = time.monotonic() - began_s, time.time_ns()
@@ -289,7 +291,7 @@ class Controller:
             log(logging.ERROR, "the policy's decision cannot be applied", error=core.problem)
         if decided:
             log(logging.INFO, "decided", records=len(decided), seconds=round(took_s, 4))
-        self._notify([*lost, *decided])
+        self._notify([*lost, *due, *decided])
 
     def _log_forecast_failure(self) -> None:
         """Log a failure of the forecaster once, and its recovery."""

@@ -13,13 +13,14 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from presage.errors import InvalidJobError, OverloadedError, UnknownJobError
+from presage.errors import ForbiddenError, InvalidJobError, OverloadedError, UnknownJobError
 from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.health.health_signal import Severity
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
+from presage.schedulers.live.controller.devices import node_availability
 from presage.schedulers.live.controller.devices.signals import (
     acknowledged_number,
     excuse_tasks,
@@ -48,6 +49,7 @@ from presage.schedulers.live.controller.journal.records import (
     NodeDrained,
     NodeJoined,
     NodeLost,
+    PriorityChanged,
     Pruned,
     Record,
     Requeued,
@@ -56,9 +58,12 @@ from presage.schedulers.live.controller.journal.records import (
     Submitted,
 )
 from presage.schedulers.live.controller.node_commands import SentCommands, task_command
-from presage.schedulers.live.controller.ownership import check_owner
+from presage.schedulers.live.controller.operations.dependencies import check_dependencies
+from presage.schedulers.live.controller.operations.time_limits import overdue_records
+from presage.schedulers.live.controller.ownership import check_owner, owns
 from presage.schedulers.live.controller.replayed_state import (
     AT_NODE,
+    ENDED,
     LiveJob,
     LiveNode,
     ReplayedState,
@@ -161,7 +166,8 @@ class Core:
         Raises
         ------
         InvalidJobError
-            Another job, or another caller's, has the id of one of them, or two have the same id.
+            Another job, or another caller's, has the id of one of them, or two have the same id, or
+            one depends on a job that is unknown or has failed, or on itself.
         OverloadedError
             A quota of the caller is reached.
         """
@@ -185,6 +191,8 @@ class Core:
             else:
                 known.append(job_id)
         self._check_quota(caller, records)
+        new = {record.job_id for record in records}
+        check_dependencies(self.state.jobs, new, jobs, caller.name)
         return list(records), known
 
     def cancel(
@@ -214,14 +222,48 @@ class Core:
                 records.append(
                     _end_without_run(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s)
                 )
-            elif job.stage in AT_NODE and not job.cancel:
+            elif job.stage in AT_NODE and not (job.cancel and not job.end_stage):
                 records.append(Stopping(job_id, job.attempt, "it was cancelled", True, now_s))
         return records
 
-    def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
+    def cancellable(self, user: str, caller: Caller = _ADMIN) -> list[str]:
+        """Return the jobs that have not ended, of a user or with "" of all, that a caller owns.
+
+        Raises
+        ------
+        ForbiddenError
+            The user is another one, and the caller is no administrator.
+        """
+        if user and user != caller.name and not caller.is_admin:
+            raise ForbiddenError(
+                f"jobs of {user!r} are not yours, {caller.name!r}; use a token with the role "
+                "'admin'"
+            )
+        return [
+            job.job_id
+            for job in self.state.jobs.values()
+            if job.stage not in ENDED and owns(caller, job) and user in ("", job.message.user)
+        ]
+
+    def drain(
+        self,
+        name: str,
+        *,
+        undo: bool,
+        evict: bool,
+        now_s: float,
+        by: str = "",
+        reason: str = "",
+    ) -> list[Record]:
         """Return the records that start or stop draining a node, optionally evicting its jobs.
 
-        A device, as NODE/NUMBER, is always drained with its jobs.
+        A device, as NODE/NUMBER, is always drained with its jobs. Draining a node again with
+        another reason changes the reason.
+
+        Parameters
+        ----------
+        by, reason : str
+            Name of the operator, and why; "" if unknown.
 
         Raises
         ------
@@ -232,16 +274,18 @@ class Core:
         if node is None:
             owner, _ = find_device(self.state, name)
             tasks = self.nodes[owner.name].tasks
-            return drain_device(self.state, name, tasks, undo=undo, now_s=now_s)
+            return drain_device(
+                self.state, name, tasks, undo=undo, now_s=now_s, by=by, reason=reason
+            )
         records: list[Record] = []
-        if node.drained == undo:
-            records.append(NodeDrained(name, not undo, now_s))
+        if node.drained == undo or (not undo and reason and reason != node.drain_reason):
+            records.append(NodeDrained(name, not undo, now_s, by, reason))
         if evict and not undo:
-            reason = f"node {name} is drained"
+            why = f"node {name} is drained"
             records += [
-                without_node(job, name, reason, now_s)
+                without_node(job, name, why, now_s)
                 if job.members
-                else Stopping(job.job_id, job.attempt, reason, False, now_s)
+                else Stopping(job.job_id, job.attempt, why, False, now_s)
                 for job in self._jobs_on(name)
                 if job.stage is not Stage.LEAVING
                 and (not job.members or any(member.node == name for member in job.members))
@@ -350,9 +394,7 @@ class Core:
             elif self._sent.has_received(report, job.job_id, job.attempt):
                 reason = "its node does not report it any more"
                 if job.cancel:
-                    records.append(
-                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
-                    )
+                    records.append(_end_lost(job, reason, now_s, now_unix_s))
                 else:
                     records.append(_requeued(job, reason, 0.0, now_s))
         changed = {getattr(one, "job_id", "") for one in records if not isinstance(one, Started)}
@@ -403,12 +445,21 @@ class Core:
                 if job.members or job.leaving:
                     records += self.elastic.records_of_loss(job, name, reason, now_s, now_unix_s)
                 elif job.cancel:
-                    records.append(
-                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
-                    )
+                    records.append(_end_lost(job, reason, now_s, now_unix_s))
                 else:
                     records.append(_requeued(job, reason, saved, now_s))
         return records
+
+    def end_due(self, now_s: float, now_unix_s: float) -> list[Record]:
+        """Return the records of jobs that exceed their time limit, or whose dependencies failed."""
+        jobs = map(self.state.jobs.__getitem__, self.state.gates.broken)
+        return [
+            *overdue_records(self.state, now_s),
+            *(
+                _end_without_run(job, Stage.CANCELLED, job.dependency_problem, now_s, now_unix_s)
+                for job in jobs
+            ),
+        ]
 
     def prune(self, now_s: float) -> list[Record]:
         """Return the record that removes the oldest of too many ended jobs, and old lost nodes."""
@@ -488,19 +539,20 @@ class Core:
 
     def unavailable_reason(self, name: str, now_s: float) -> str:
         """Return why a node gets no jobs; "" if it does."""
+        return self.availability(name, now_s).reason
+
+    def availability(self, name: str, now_s: float) -> node_availability.Availability:
+        """Return the state of a node, and why it gets no jobs."""
         node, reported = self.state.nodes[name], self.nodes[name]
         if node.lost:
-            return "it was lost"
+            return node_availability.lost(now_s - node.lost_s)
         if reported.report is None:
-            return "its agent has not reported yet"
+            return node_availability.STARTING
         if not self.is_connected(name, now_s):
-            return f"its agent has been silent for {now_s - reported.reported_s:.0f} s"
+            return node_availability.silent(now_s - reported.reported_s)
         if node.drained:
-            return "it is drained"
-        cluster_id, problem = reported.report.cluster_id, reported.report.problem
-        if cluster_id and cluster_id != self.state.cluster_id:
-            return f"its agent has tasks of another cluster, {cluster_id}, that have not ended"
-        return f"its agent can start no job: {problem}" if problem else ""
+            return node_availability.drained(node.drained_by, node.drain_reason)
+        return node_availability.of_report(reported.report, self.state.cluster_id)
 
     def is_connected(self, name: str, now_s: float) -> bool:
         """Return whether a node's agent has reported within ``suspect_s``."""
@@ -523,6 +575,8 @@ class Core:
                     node.reported_s = max(node.reported_s, record.time_s)
                 case NodeLost() | NodeDrained() | DeviceDrained():
                     self._view = None
+                case PriorityChanged() if self.state.jobs[record.job_id].stage in AT_NODE:
+                    self._view = None
                 case HealthReported() if any(row[2] != Severity.NOTICE for row in record.signals):
                     self._view = None
                 case Pruned():
@@ -533,6 +587,9 @@ class Core:
                     self.elastic.forget(record.job_id)
             if self._view is not None:
                 self._view.follow(record, self.state)
+            for job in self.state.take_reviewed():
+                if self._view is not None:
+                    self._view.review(job, is_open=not self.state.gates.closed_reason(job))
 
     # ----------------------------------------------------------------------------------------
 
@@ -619,7 +676,7 @@ class Core:
         if result.finished:
             yield ended(Stage.FINISHED, "")
         elif job.cancel:
-            yield ended(Stage.CANCELLED, job.reason)
+            yield ended(job.final_stage, job.reason)
         elif result.requested:
             allocations = rows if task.ran_s > 0 else []
             yield _requeued(
@@ -670,6 +727,13 @@ def _end_without_run(
     job: LiveJob, stage: Stage, reason: str, now_s: float, now_unix_s: float
 ) -> Ended:
     return Ended(job.job_id, job.attempt, stage, reason, 0.0, now_s, now_unix_s)
+
+
+def _end_lost(job: LiveJob, reason: str, now_s: float, now_unix_s: float) -> Ended:
+    """Return the record of a job that was to end, and whose node does not report its end."""
+    stage = job.final_stage
+    why = reason if stage is Stage.CANCELLED else job.reason
+    return _end_without_run(job, stage, why, now_s, now_unix_s)
 
 
 def _make_ended(

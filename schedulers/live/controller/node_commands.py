@@ -71,7 +71,7 @@ def task_command(job: LiveJob, cluster_id: str) -> pb.TaskCommand:
         elapsed_s=job.elapsed_s,
         done=job.saved,
         end_reason=(job.reason or "it is to end") if is_leaving else "",
-        discard=is_leaving and job.cancel,
+        discard=is_leaving and job.cancel and job.final_stage is Stage.CANCELLED,
         exclusive=job.overflows > 0,
         submission_id=f"{cluster_id}-{job.number}",
         run_as=job.run_as,

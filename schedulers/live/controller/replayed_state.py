@@ -19,12 +19,14 @@ from presage.schedulers.live.controller.journal.records import (
     DeviceDrained,
     Ended,
     HealthReported,
+    Held,
     LeaseChanged,
     MemberEnded,
     NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
+    PriorityChanged,
     Pruned,
     Record,
     Requeued,
@@ -33,8 +35,13 @@ from presage.schedulers.live.controller.journal.records import (
     Stopping,
     Submitted,
 )
+from presage.schedulers.live.controller.operations.job_gates import (
+    JobGates,
+    array_key,
+    jobs_of_name,
+)
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import job_from_json
+from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -49,6 +56,7 @@ class Stage(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     REJECTED = "rejected"
+    TIMED_OUT = "timed-out"
 
 
 MAX_SIZES = 200  # changes of size, and workers, that are kept of an elastic job
@@ -84,9 +92,14 @@ class Member(NamedTuple):
         return [self.device, self.compute_milli, self.memory_bytes]
 
 
+JobRecord = (
+    Held | PriorityChanged | Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended
+)
 _TOTALS = ("now_s", "job_count", "max_attempt", "lease_s", "cluster_id")  # row "now"
 AT_NODE = frozenset({Stage.PLACED, Stage.RUNNING, Stage.LEAVING})
-ENDED = frozenset({Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED})
+ENDED = frozenset({
+    Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED, Stage.TIMED_OUT,
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -154,6 +167,16 @@ class LiveJob:
         From its first start to its last placement.
     waited_s, ran_s : float
         Total waiting and running time before ``since_s``.
+    end_stage : str
+        Stage after its end if ``cancel``; "" if it was cancelled.
+    priority : int or None
+        Changed priority; None for that of its submission.
+    held, held_by, held_by_admin : bool, str, bool
+        Whether it must not start, who holds it, and whether only administrators release it.
+    awaited : list of str
+        Jobs that have to end before it starts.
+    dependency_problem : str
+        Why a job that had to finish before it will not; "" if none.
     """
 
     job_id: str
@@ -199,6 +222,13 @@ class LiveJob:
     is_complete: bool = False
     running_since_s: float = 0.0
     traceparent: str = ""
+    end_stage: str = ""
+    priority: int | None = None
+    held: bool = False
+    held_by: str = ""
+    held_by_admin: bool = False
+    awaited: list[str] = field(default_factory=list)
+    dependency_problem: str = ""
     # Caches of parsed values; not part of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
@@ -211,6 +241,8 @@ class LiveJob:
         """Message of the job; must not be changed."""
         if self._message is None:
             self._message = ParseDict(dict(self.job_json), pb.Job())
+            if self.priority is not None:
+                self._message.priority = self.priority
         return self._message
 
     @property
@@ -246,8 +278,13 @@ class LiveJob:
     def submitted(self) -> SubmittedJob:
         """Job as its user submitted it."""
         if self._submitted is None:
-            self._submitted = job_from_json(self.job_json, self.submit_s)
+            self._submitted = read_job(self.message, self.submit_s, "job")
         return self._submitted
+
+    @property
+    def final_stage(self) -> Stage:
+        """Stage after its end if ``cancel``."""
+        return Stage(self.end_stage or Stage.CANCELLED)
 
 
 @dataclass(slots=True)
@@ -261,6 +298,8 @@ class LiveNode:
         Whether it has not reported for too long.
     lost_s : float
         When it was recorded as lost.
+    drained_by, drain_reason : str
+        Who drained it, and why; "" if unknown.
     device_ids : list of str
         Id of the hardware of each device, as in ``NodeJoined``.
     signals_id, signals_number : str, int
@@ -276,6 +315,8 @@ class LiveNode:
     device_ids: list[str] = field(default_factory=list)
     signals_id: str = ""
     signals_number: int = 0
+    drained_by: str = ""
+    drain_reason: str = ""
 
     @property
     def history_ids(self) -> list[str]:
@@ -320,6 +361,10 @@ class ReplayedState:
         outages. It follows a device to another node; a device that replaces it is in service.
     changed_keys : set of str
         Keys of the rows that changed since the last :meth:`take_changes`.
+    gates : JobGates
+        What waiting jobs wait for besides devices.
+    reviewed : dict of str to None
+        Jobs that may have entered or left the queue since the last :meth:`take_reviewed`.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -337,6 +382,8 @@ class ReplayedState:
     outages: DeviceOutages = field(default_factory=DeviceOutages)
     health: dict[str, DeviceHealth] = field(default_factory=dict)
     changed_keys: set[str] = field(default_factory=set, compare=False)
+    gates: JobGates = field(default_factory=JobGates)
+    reviewed: dict[str, None] = field(default_factory=dict, compare=False)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -377,9 +424,23 @@ class ReplayedState:
             attempt_offset=self.max_attempt,
             traceparent=record.traceparent,
         )
+        names = dict.fromkeys((*job.message.after, *job.message.after_any))
+        job.awaited = self._awaited(names, record.owner)
         self._count_unfinished(job, 1)
         self.job_count += 1
         self.stages[Stage.WAITING] += 1
+        self.gates.enter(job)
+        self._review(job)
+
+    def _awaited(self, names: Iterable[str], owner: str) -> list[str]:
+        """Return the jobs that have to end, of names of jobs and arrays."""
+        found: dict[str, None] = {}
+        for name in names:
+            jobs = jobs_of_name(self.jobs, name, owner)
+            found.update({job.job_id: None for job in jobs if job.stage not in ENDED})
+            if not jobs:  # a later job of the same submission
+                found[name] = None
+        return list(found)
 
     def _prune(self, record: Pruned) -> None:
         for job_id in record.job_ids:
@@ -402,10 +463,13 @@ class ReplayedState:
                 )  # fmt: skip
                 if known is not None:
                     node.signals_id, node.signals_number = known.signals_id, known.signals_number
+                    node.drained_by, node.drain_reason = known.drained_by, known.drain_reason
                 up = (one for one in node.history_ids if not self.health_of(one).has_failed)
                 self._note_outages(self.outages.repair(up, record.time_s))
             case NodeDrained():
-                self.nodes[record.node].drained = record.drained
+                node = self.nodes[record.node]
+                node.drained, node.drained_by = record.drained, record.by if record.drained else ""
+                node.drain_reason = record.reason if record.drained else ""
             case NodeLost():
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.time_s
@@ -439,7 +503,7 @@ class ReplayedState:
         device_id = node.history_ids[record.device]
         health = self._changed_health(device_id)
         if record.drained:
-            health.drain()
+            health.drain(record.by, record.reason)
         else:
             health.restore()
             self._end_outage(node, device_id, record.time_s)
@@ -459,18 +523,53 @@ class ReplayedState:
     def _update_job(
         self,
         job: LiveJob,
-        record: Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended,
+        record: JobRecord,
     ) -> None:
-        nodes = job.nodes
+        nodes, stage = job.nodes, job.stage
         self._update_status(job, record)
         self._index(job, nodes)
+        if job.stage in ENDED and stage not in ENDED:
+            self._end_waits(job)
+        if job.stage is not stage or isinstance(record, Held | PriorityChanged):
+            self._review(job)
+
+    def _end_waits(self, job: LiveJob) -> None:
+        """Note the end of a job for the jobs that run after it."""
+        for dependent in map(self.jobs.__getitem__, self.gates.leave(job)):
+            dependent.awaited.remove(job.job_id)
+            must_finish = {job.job_id, job.message.array} & {*dependent.message.after}
+            if job.stage is not Stage.FINISHED and must_finish:
+                dependent.dependency_problem = (
+                    f"job {job.job_id!r}, after which it runs, is {job.stage}"
+                )
+                self.gates.broken[dependent.job_id] = None
+            self.changed_keys.add(f"job {dependent.job_id}")
+            self._review(dependent)
+
+    def _review(self, job: LiveJob) -> None:
+        """Note that a job, and the other jobs of its array, may have entered or left the queue."""
+        self.reviewed[job.job_id] = None
+        if job.message.array_limit:
+            changed = self.gates.review_array(array_key(job), self.jobs)
+            self.reviewed.update(dict.fromkeys(changed))
+
+    def take_reviewed(self) -> list[LiveJob]:
+        """Return the waiting jobs that may have entered or left the queue since the last call."""
+        found, self.reviewed = self.reviewed, {}
+        jobs = (self.jobs.get(job_id) for job_id in found)
+        return [job for job in jobs if job is not None and job.stage is Stage.WAITING]
 
     def _update_status(
         self,
         job: LiveJob,
-        record: Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended,
+        record: JobRecord,
     ) -> None:
         match record:
+            case Held():
+                job.held, job.held_by = record.held, record.by if record.held else ""
+                job.held_by_admin = record.by_admin
+            case PriorityChanged():
+                job.priority, job._message, job._submitted = record.priority, None, None
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
                 job.allocations, job.predictions, job.kinds = (
@@ -495,6 +594,7 @@ class ReplayedState:
                 self._set_stage(job, Stage.RUNNING, record.time_s)
             case Stopping():
                 job.reason, job.cancel = record.reason, record.cancel
+                job.end_stage = record.stage
                 self._set_stage(job, Stage.LEAVING, record.time_s)
             case Requeued():
                 job.reason, job.saved = record.reason, max(job.saved, record.saved)
@@ -603,6 +703,11 @@ class ReplayedState:
         ended = (job for job in state.jobs.values() if job.stage in ENDED)
         state.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.since_s)}
         state.jobs = dict(sorted(state.jobs.items(), key=lambda item: item[1].number))
+        for job in state.jobs.values():
+            if job.stage not in ENDED:
+                state.gates.enter(job)
+        for array in state.gates.members:
+            list(state.gates.review_array(array, state.jobs))
         return state
 
 

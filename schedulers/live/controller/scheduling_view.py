@@ -29,6 +29,7 @@ from presage.schedulers.live.controller.journal.records import (
     Ended,
     MemberEnded,
     Placed,
+    PriorityChanged,
     Record,
     Requeued,
     Resized,
@@ -172,7 +173,7 @@ class SchedulingView:
             self.sync_node(node, state.at_node.get(node, {}), tasks.get(node, {}), now_s)
         for job in state.jobs.values():
             if job.stage is Stage.WAITING:
-                self.enqueue(job)
+                self.enqueue(job, state)
             elif job.members:
                 self.sync_elastic(job, now_s)
 
@@ -180,7 +181,9 @@ class SchedulingView:
         """Follow a record that was applied to the replayed state."""
         match record:
             case Submitted() | Requeued():
-                self.enqueue(state.jobs[record.job_id])
+                self.enqueue(state.jobs[record.job_id], state)
+            case PriorityChanged() if record.job_id in self.ledger.jobs:
+                self.enqueue(state.jobs[record.job_id], state)
             case Ended():
                 self.finish(state.jobs[record.job_id])
             case Stopping():
@@ -190,14 +193,24 @@ class SchedulingView:
                 if job.members or job.leaving:
                     self.sync_elastic(job, record.time_s)
 
-    def enqueue(self, live: LiveJob) -> None:
+    def enqueue(self, live: LiveJob, state: ReplayedState) -> None:
         """Note a job that waits; :meth:`enter_new_jobs` enters it with all others.
 
-        It does not go on meanwhile, and will continue from its last checkpoint.
+        It does not go on meanwhile, and will continue from its last checkpoint. A closed job is
+        not in the queue.
         """
         self.forget(live.job_id)
         self.progress.report(live.job_id, live.saved, live.since_s, 0.0, live.saved)
-        self._new[live.job_id] = live
+        if not state.gates.closed_reason(live):
+            self._new[live.job_id] = live
+
+    def review(self, live: LiveJob, *, is_open: bool) -> None:
+        """Enter a waiting job into the queue once it is open, and remove it once it is closed."""
+        is_queued = live.job_id in self._new or live.job_id in self.ledger.jobs
+        if is_queued and not is_open:
+            self.forget(live.job_id)
+        elif is_open and not is_queued:
+            self._new[live.job_id] = live
 
     def enter_new_jobs(self) -> None:
         """Enter the noted jobs into the queue, with one request for forecasts of all of them."""

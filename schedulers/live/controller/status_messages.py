@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import task_id
-from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, ENDED, LiveJob, Stage
 from presage.schedulers.live.protocol.wire import read_predictions, write_allocations
 from presage.schedulers.policies.sharing.slo import ROUNDED
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-_PHASES = {
+_PHASES: dict[Stage, pb.Phase] = {
     Stage.WAITING: pb.WAITING,
     Stage.PLACED: pb.PLACED,
     Stage.RUNNING: pb.RUNNING,
@@ -22,12 +23,23 @@ _PHASES = {
     Stage.FAILED: pb.FAILED,
     Stage.CANCELLED: pb.CANCELLED,
     Stage.REJECTED: pb.REJECTED,
+    Stage.TIMED_OUT: pb.TIMED_OUT,
 }
 # Limits of user texts in lists: a job has up to 1 MiB, and a list must fit in a message.
 _MAX_COMMAND_BYTES = 1_536
 _MAX_FOLDER_BYTES = 256
 _MAX_NAME_BYTES = 128
 _ELLIPSIS = "…"
+
+
+def job_phase(core: Core, job: LiveJob) -> pb.Phase:
+    """Return the phase of a job."""
+    node = core.nodes.get(job.node)
+    if job.stage is Stage.RUNNING and node is not None:
+        task = node.tasks.get(job.job_id)
+        if task is not None and task.phase == pb.TASK_PAUSED:
+            return pb.PAUSED
+    return _PHASES[job.stage]
 
 
 def job_status(
@@ -48,8 +60,8 @@ def job_status(
     is_waiting = job.stage is Stage.WAITING
     status = pb.JobStatus(
         job=_displayed_job(job.message, full=full),
-        phase=_PHASES[job.stage],
-        reason=job.reason,
+        phase=job_phase(core, job),
+        reason=(core.state.gates.closed_reason(job) if is_waiting else "") or job.reason,
         attempt=job.starts,
         node=job.node,
         allocations=write_allocations(job.allocations),
@@ -60,6 +72,7 @@ def job_status(
         predictions=predictions,
         waited_s=job.waited_s + (now_s - job.since_s if is_waiting else 0.0),
         queue_position=position,
+        held=job.held and job.stage not in ENDED,
     )
     if job.first_start_s is not None:
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
@@ -69,13 +82,22 @@ def job_status(
         _add_members(status, core, job, now_s, full=full)
     if task is not None:
         _add_task(status, task)
-        kind = _kind(core, job, status)
-        prediction = read_predictions(predictions).get(kind)
-        if task.HasField("remaining_s"):
-            status.remaining_s = task.remaining_s
-        elif prediction is not None:
-            status.remaining_s = prediction.remaining_s(task.done, status.elapsed_s)
+        prediction = read_predictions(predictions).get(_kind(core, job, status))
+        status.remaining_s = _remaining_s(job, task, prediction, status.elapsed_s)
     return status
+
+
+def _remaining_s(
+    job: LiveJob, task: pb.Task, prediction: RuntimePrediction | None, elapsed_s: float
+) -> float:
+    """Return the rest of a job's run time: by its agent, by forecast, or by its own progress."""
+    if task.HasField("remaining_s") and math.isfinite(task.remaining_s):
+        return task.remaining_s
+    predicted_s = 0.0 if prediction is None else prediction.remaining_s(task.done, elapsed_s)
+    gained = task.done - job.saved
+    if math.isinf(predicted_s) and not task.done_estimated and gained > 0:
+        return task.ran_s * (1.0 - task.done) / gained
+    return predicted_s
 
 
 def _add_members(
@@ -159,8 +181,6 @@ def _truncate(texts: Iterable[str], max_bytes: int) -> list[str]:
 
 def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
     """Add the agent's report of a task to the status of its job."""
-    if task.phase == pb.TASK_PAUSED and status.phase == pb.RUNNING:
-        status.phase = pb.PAUSED
     if task.done > status.done:  # so far, the fraction in its last checkpoint
         status.done, status.done_estimated = task.done, task.done_estimated
     status.usage_milli = task.usage_milli
@@ -208,7 +228,7 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
                 devices[device].free_compute_milli -= milli
                 devices[device].free_memory_bytes -= memory
                 devices[device].job_ids.append(job.job_id)
-    reason = core.unavailable_reason(name, now_s)
+    state, reason = core.availability(name, now_s)
     return pb.NodeStatus(
         name=name,
         devices=devices,
@@ -216,6 +236,7 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         drained=node.drained,
         last_report_age_s=now_s - reported.reported_s,
         reason=_reason(reason, full=full),
+        state=state,
     )
 
 

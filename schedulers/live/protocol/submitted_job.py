@@ -34,6 +34,14 @@ class SubmittedJob:
         Number of restarts after failures of the job itself.
     features_id : str
         The user's name for its features; their digest identifies them.
+    time_limit_s : float
+        Longest time of each run from its start; 0 for no limit.
+    after, after_any : tuple of str
+        Jobs that have to finish, or to end in whatever way, before it starts.
+    array : str
+        Array that it belongs to; "" for none.
+    array_limit : int
+        Number of jobs of the array that may run at once; 0 for no limit.
     """
 
     job: Job
@@ -43,6 +51,11 @@ class SubmittedJob:
     grace_s: float = GRACE_S
     retries: int = 0
     features_id: str = ""
+    time_limit_s: float = 0.0
+    after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
+    array: str = ""
+    array_limit: int = 0
 
     def __post_init__(self) -> None:
         job_id = self.job.job_id
@@ -66,6 +79,16 @@ class SubmittedJob:
         if not (math.isfinite(self.grace_s) and 0 <= self.grace_s <= MAX_GRACE_S):
             raise InvalidJobError(
                 f"job {job_id!r}: grace_s={self.grace_s}, must be between 0 and {MAX_GRACE_S:g}"
+            )
+        if not (math.isfinite(self.time_limit_s) and self.time_limit_s >= 0):
+            raise InvalidJobError(
+                f"job {job_id!r}: time_limit_s={self.time_limit_s}, must be a finite number >= 0; "
+                "0 for no limit"
+            )
+        if len(self.array) > MAX_NAME_LENGTH or self.array_limit < 0:
+            raise InvalidJobError(
+                f"job {job_id!r}: array={self.array[:16]!r}, array_limit={self.array_limit}: the "
+                f"name has at most {MAX_NAME_LENGTH} characters, and the limit is >= 0"
             )
         if not 0 <= self.retries <= MAX_RETRIES:
             raise InvalidJobError(

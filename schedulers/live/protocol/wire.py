@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict
 
 from presage.errors import InvalidJobError
 from presage.features.job.job_description import JobFeatures
@@ -68,6 +68,11 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         row.grace_s or GRACE_S,
         row.retries,
         row.features.job_id,
+        row.time_limit_s,
+        tuple(row.after),
+        tuple(row.after_any),
+        row.array,
+        row.array_limit,
     )
 
 
@@ -115,6 +120,11 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         checkpoint_interval_s=every_s if math.isfinite(every_s) else 0.0,
         grace_s=submitted.grace_s,
         retries=submitted.retries,
+        time_limit_s=submitted.time_limit_s,
+        after=submitted.after,
+        after_any=submitted.after_any,
+        array=submitted.array,
+        array_limit=submitted.array_limit,
     )
 
 
@@ -122,11 +132,6 @@ def to_json(message: Any) -> dict[str, Any]:
     """Return a message as a JSON object."""
     found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
     return found
-
-
-def job_from_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
-    """Return the job that :func:`to_json` wrote."""
-    return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
 
 
 def write_allocations(allocations: Iterable[Sequence[int]]) -> list[pb.Allocation]:

@@ -6,6 +6,7 @@ import math
 import time
 from urllib.parse import quote, urlencode
 
+from presage.schedulers.live.protocol.job_states import state_name
 from presage.schedulers.report.figures import format_time_span
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -63,7 +64,7 @@ def display_state(row: pb.JobStatus) -> str:
     """Return the displayed state of a job: its phase, or that its SLO is violated."""
     if row.slo_violated and row.phase in (pb.RUNNING, pb.PAUSED):
         return SLO_VIOLATED
-    return str(pb.Phase.Name(row.phase)).lower()
+    return state_name(row)
 
 
 def prediction_for(row: pb.JobStatus, kind: str) -> pb.Prediction | None:

@@ -29,6 +29,7 @@ from presage.collectives.switch.errors import OldAdmissionError, SwitchLostError
 from presage.collectives.switch.protocol import Code
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import JournalError
+from tests.support.waiting import async_stays_true, async_wait_until
 
 
 class MachineControl:
@@ -37,9 +38,11 @@ class MachineControl:
     def __init__(self) -> None:
         self.state = SwitchState(1, incarnation=7)
         self.is_reachable = True
+        self.failures = 0
 
     def hello(self, known):
         if not self.is_reachable:
+            self.failures += 1
             raise SwitchLostError("no route")
         return Hello(self.state.incarnation)
 
@@ -180,10 +183,7 @@ def test_i7_a_job_whose_rank_is_gone_leaves_and_its_floor_with_it(tmp_path):
             streams, _ = await updates(arbiter, [[], []])
             assert "job" in dict(control.state.floors)
             await arbiter.disconnect(streams[0], has_left=False)
-            for _ in range(40):
-                await asyncio.sleep(0.05)
-                if "job" not in dict(control.state.floors):
-                    break
+            await async_wait_until(lambda: "job" not in dict(control.state.floors))
             assert not control.state.floors
             assert not arbiter.jobs.by_name["job"].is_member
 
@@ -203,9 +203,10 @@ def test_i7_while_the_journal_cannot_be_written_nothing_is_sent(tmp_path, monkey
                 patched.setattr(Journal, "write", fail)
                 for stream in streams:
                     await arbiter.receive(stream, report(20))
-                await asyncio.sleep(1.0)
-                assert not control.state.floors
-                assert any("disk is full" in notice for notice in arbiter.notices)
+                await async_wait_until(
+                    lambda: any("disk is full" in notice for notice in arbiter.notices)
+                )
+                assert await async_stays_true(lambda: not control.state.floors, 0.5)
             found = await next_update(streams[0])
             assert found.views[-1].decisions
             assert "job" in dict(control.state.floors)
@@ -213,25 +214,17 @@ def test_i7_while_the_journal_cannot_be_written_nothing_is_sent(tmp_path, monkey
     asyncio.run(scenario())
 
 
-async def until(condition):
-    for _ in range(100):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the condition does not come true")
-
-
 def test_i7_a_switch_that_could_not_be_reached_gets_the_floors_when_it_is_back(tmp_path):
     async def scenario():
         control = MachineControl()
         async with running(tmp_path / "a.db", control) as arbiter:
             control.is_reachable = False
-            await until(lambda: arbiter.switches.unreachable)
+            await async_wait_until(lambda: arbiter.switches.unreachable)
             streams, found = await updates(arbiter, [[], []])
             assert not any(reason & 1 for reason in found[0].views[-1].decisions)
             assert not control.state.floors
             control.is_reachable = True
-            await until(lambda: "job" in dict(control.state.floors))
+            await async_wait_until(lambda: "job" in dict(control.state.floors))
             for _ in range(20):
                 update = await next_update(streams[0])
                 if any(reason & 1 for reason in update.views[-1].decisions):
@@ -254,11 +247,11 @@ def test_i7_a_clock_that_jumps_ahead_costs_a_job_the_switch_for_a_moment(tmp_pat
             streams, _ = await updates(arbiter, [[], []])
             job = arbiter.jobs.by_name["job"]
             jumped_s = 86_400.0
-            await until(lambda: not job.is_member)  # no AllReduce for a day
+            await async_wait_until(lambda: not job.is_member)  # no AllReduce for a day
             for number in (21, 22):
                 for stream in streams:
                     await arbiter.receive(stream, report(number))
-            await until(lambda: job.is_member and "job" in dict(control.state.floors))
+            await async_wait_until(lambda: job.is_member and "job" in dict(control.state.floors))
             assert not arbiter.problems
 
     asyncio.run(scenario())

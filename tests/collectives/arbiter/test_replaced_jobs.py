@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 
 import pytest
@@ -28,6 +29,7 @@ from tests.collectives.arbiter.test_membership import (
     running,
     updates,
 )
+from tests.support.waiting import async_stays_true, async_wait_until
 
 
 def registered(rank, *, name="job", token=b"t", node="", views=()):
@@ -97,10 +99,10 @@ def test_a_member_whose_new_nodes_no_switch_connects_leaves(tmp_path):
             assert arbiter.jobs.by_name["job"].is_member
 
             await arbiter.connect(registered(1, node="elsewhere"))
-            await asyncio.sleep(0.4)
-            assert not task.done()
             job = arbiter.jobs.by_name["job"]
-            assert (job.is_member, job.switches) == (False, ())
+            await async_wait_until(lambda: not job.is_member)
+            assert await async_stays_true(lambda: not job.is_member and not task.done(), 0.3)
+            assert job.switches == ()
             assert job.views  # its ranks may still have them
 
             back = await arbiter.connect(registered(1, node="b"))
@@ -125,9 +127,11 @@ def test_a_journal_of_other_switches_or_nodes_does_not_stop_the_arbiter(tmp_path
                 await arbiter.receive(stream, report(30))
             if found:
                 await next_update(streams[0])
-            await asyncio.sleep(0.4)
-            assert not task.done()
-            assert arbiter.jobs.by_name["job"].is_member == bool(found)
+            job = arbiter.jobs.by_name["job"]
+            await async_wait_until(lambda: job.is_member == bool(found))
+            assert await async_stays_true(
+                lambda: job.is_member == bool(found) and not task.done(), 0.3
+            )
 
     asyncio.run(scenario())
 
@@ -173,26 +177,28 @@ def test_a_stream_that_breaks_while_its_job_is_saved_is_not_connected(
 ):
     async def scenario():
         async with running(tmp_path / "a.db", MachineControl()) as arbiter:
-            write = arbiter._state.journal.write
+            write, is_writing, can_end = Journal.write, threading.Event(), threading.Event()
 
-            def slow(text):
-                time.sleep(0.2)
+            def slow(journal, text):
+                is_writing.set()
+                can_end.wait(60)
                 if not is_cancelled:
                     raise JournalError("the disk is full")
-                write(text)
+                write(journal, text)
 
-            monkeypatch.setattr(arbiter._state.journal, "write", slow)
-            connecting = asyncio.create_task(arbiter.connect(registration(0, [])))
-            await asyncio.sleep(0.05)
-            if is_cancelled:
-                connecting.cancel()
-            with pytest.raises((asyncio.CancelledError, JournalError)):
-                await connecting
-            monkeypatch.setattr(arbiter._state.journal, "write", write)
+            with monkeypatch.context() as patched:
+                patched.setattr(Journal, "write", slow)
+                connecting = asyncio.create_task(arbiter.connect(registration(0, [])))
+                await async_wait_until(is_writing.is_set)
+                if is_cancelled:
+                    connecting.cancel()
+                    await asyncio.sleep(0)  # the task is cancelled while the write goes on
+                can_end.set()
+                with pytest.raises((asyncio.CancelledError, JournalError)):
+                    await connecting
             assert arbiter.jobs.by_name["job"].connected == 0
-            assert not arbiter._streams
-            await asyncio.sleep(3 * OPTIONS.lease_s)
-            assert "job" not in arbiter.jobs.by_name
+            assert arbiter.open_streams == 0
+            await async_wait_until(lambda: "job" not in arbiter.jobs.by_name)
             await arbiter.connect(registered(0, token=b"u"))
 
     asyncio.run(scenario())

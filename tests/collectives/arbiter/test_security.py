@@ -115,9 +115,8 @@ def test_hostile_clients_do_not_stop_others(start_switch, start_arbiter, start_j
     job = start_job(arbiter.target, "honest", seconds=60)
     wait_until(lambda: job.inc_since(0.0))
     channel, calls = flood(arbiter.target)
-    time.sleep(2)
     since_s = time.time()
-    wait_until(lambda: job.inc_since(since_s + 2), 20)
+    wait_until(lambda: job.inc_since(since_s + 4), 24)
     found = arbiter.status()
     assert len(found.jobs) <= 40
     assert found.epoch < 1000

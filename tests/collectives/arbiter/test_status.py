@@ -21,7 +21,8 @@ from presage.collectives.core.view import Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, UnknownJobError
 from tests.cli.test_terminal import run
-from tests.collectives.arbiter.test_membership import MachineControl, running, until, updates
+from tests.collectives.arbiter.test_membership import MachineControl, running, updates
+from tests.support.waiting import async_wait_until
 
 
 def decisions(*rows):
@@ -141,10 +142,10 @@ def test_a_switch_that_was_never_reached_is_logged_once(tmp_path, caplog):
         control = MachineControl()
         control.is_reachable = False
         async with running(tmp_path / "a.db", control) as arbiter:
-            await asyncio.sleep(0.6)  # two more checks
+            await async_wait_until(lambda: control.failures >= 4)  # three are handled
             assert sum("no route" in str(record.__dict__) for record in caplog.records) == 1
             control.is_reachable = True
-            await until(lambda: not arbiter.switches.unreachable)
+            await async_wait_until(lambda: not arbiter.switches.unreachable)
 
     asyncio.run(scenario())
 

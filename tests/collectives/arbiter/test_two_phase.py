@@ -13,9 +13,9 @@ from tests.collectives.arbiter.test_membership import (
     MachineControl,
     report,
     running,
-    until,
 )
 from tests.collectives.arbiter.test_replaced_jobs import registered
+from tests.support.waiting import async_stays_true, async_wait_until
 
 TWO_PHASE = replace(OPTIONS, agreement="two_phase")
 
@@ -79,11 +79,11 @@ def test_i7_ranks_that_end_between_acknowledgement_and_update_block_no_other_job
         async with running(tmp_path / "a.db", control, TWO_PHASE) as arbiter:
             dead = Ranks(arbiter, "dead", confirms=False)
             await dead.connect()
-            await until(lambda: dead.updates)
+            await async_wait_until(lambda: dead.updates)
             await dead.end()
             living = Ranks(arbiter, "living")
             await living.connect()
-            await until(lambda: living.updates and arbiter.controller.is_stable)
+            await async_wait_until(lambda: living.updates and arbiter.controller.is_stable)
             assert jobs_of(arbiter) == {"living"}
             assert set(dict(control.state.floors)) == {"living"}
 
@@ -96,12 +96,13 @@ def test_i7_the_last_job_that_ends_leaves_the_switch_and_no_round_under_way(tmp_
         async with running(tmp_path / "a.db", control, TWO_PHASE) as arbiter:
             last = Ranks(arbiter, "last")
             await last.connect()
-            await until(lambda: last.updates and arbiter.controller.is_stable)
+            await async_wait_until(lambda: last.updates and arbiter.controller.is_stable)
             await last.end()
-            await until(lambda: not control.state.floors and arbiter.controller.is_stable)
+            await async_wait_until(
+                lambda: not control.state.floors and arbiter.controller.is_stable
+            )
             tag = arbiter.controller.tag
-            await asyncio.sleep(1.0)
-            assert arbiter.controller.tag == tag
+            assert await async_stays_true(lambda: arbiter.controller.tag == tag, 1.0)
 
     asyncio.run(scenario())
 
@@ -113,7 +114,7 @@ def test_i6_a_round_that_unequal_numbers_end_is_tried_again_at_once(tmp_path):
             job = Ranks(arbiter, "job", numbers=(19, 19, 20))
             await job.connect()
             arbiter.planned_s = -1e9
-            await until(lambda: job.updates)
+            await async_wait_until(lambda: job.updates)
             assert arbiter.controller.tag == 3
 
     asyncio.run(scenario())

@@ -89,7 +89,7 @@ def _is_without_effect(receiver: Any, state: Any, message: m.Message) -> Any:
         case m.Admitted(token=token):
             return token < state.fence.token or state.stage.name != "FENCING"
         case m.Admission():
-            return not switch._is_current(receiver, message)
+            return not switch.receive(receiver, message)[1]  # not even a confirmation
     return False
 
 

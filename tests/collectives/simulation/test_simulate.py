@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.arbiter.jobs import Job
-from presage.collectives.arbiter.planner import PlannerOptions
+from presage.collectives.arbiter.planner import JobReport, PlannerOptions
 from presage.collectives.arbiter.ranks.rank_entry import RankEntry, read_report
 from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.demand import Call
+from presage.collectives.phases.estimator import PhaseEstimator
 from presage.collectives.simulation import arbitrated
 from presage.collectives.simulation.arbitrated import Arbitrated
 from presage.collectives.simulation.bounds import largest_gain
@@ -167,14 +168,20 @@ def test_the_simulated_arbiter_plans_as_the_live_one(monkeypatch):
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_the_simulated_arbiter_has_the_demands_that_the_live_one_makes_of_reports(is_known):
-    job = phased(switches=("s",))
+def test_the_simulated_arbiter_has_the_demands_that_the_live_one_makes_of_reports(
+    is_known, monkeypatch
+):
+    planned: list[JobReport] = []
+    monkeypatch.setattr(arbitrated, "plan", lambda reports, *_: planned.extend(reports))
+    job, start_s = phased(switches=("s",)), 0.0
     rule = Arbitrated([job], {"s": 1}, ArbiterOptions())
+    estimator = PhaseEstimator(clock=lambda: start_s)
     for number in range(40 if is_known else 1):
-        call = job.calls[number % 2]
-        rule.observe(job, number, 0.9 * (number // 2) + 0.1 * (number % 2), call.size_bytes)
-    own = rule._demand(job)
-    phases = rule._estimators["a"].estimate()
+        call, start_s = job.calls[number % 2], 0.9 * (number // 2) + 0.1 * (number % 2)
+        rule.observe(job, number, start_s, call.size_bytes)
+        estimator.observe(number, start_s, call.size_bytes, on_switch=False)
+    rule.plan(start_s)
+    own, phases = planned[0].demand, estimator.estimate()
     live = Job("a", job.ranks, b"", 1, job.switches, largest_bytes=20 * MB)
     live.ranks = {rank: RankEntry(str(rank), "") for rank in range(job.ranks)}
     for entry in live.ranks.values():

@@ -13,6 +13,7 @@ import pytest
 from presage.collectives.switch import exchange
 from presage.collectives.switch.client import SwitchClient
 from presage.collectives.switch.errors import ClientClosedError, SwitchLostError
+from presage.collectives.switch.frame_stream import FrameStream
 from presage.collectives.switch.protocol import (
     HEADER_BYTES,
     NO_NUMBER,
@@ -204,19 +205,21 @@ def test_client_can_be_closed_by_another_thread(switch):
     assert isinstance(error_of(client, 5, number=2), ClientClosedError)
 
 
-def test_all_reduce_during_the_close_of_another_thread_is_an_error_of_the_switch(switch):
+def test_all_reduce_during_the_close_of_another_thread_is_an_error_of_the_switch(
+    switch, monkeypatch
+):
     client = connect_one(switch, 0, ranks=1)
-    close_stream, is_closing, may_end = client._stream.close, threading.Event(), threading.Event()
+    close_stream, is_closing, may_end = FrameStream.close, threading.Event(), threading.Event()
 
-    def close_slowly():
+    def close_slowly(stream):
         is_closing.set()
         may_end.wait(5)
-        close_stream()
+        close_stream(stream)
 
-    client._stream.close = close_slowly
+    monkeypatch.setattr(FrameStream, "close", close_slowly)
     closing = threading.Thread(target=client.close)
     closing.start()
-    is_closing.wait(5)
+    assert is_closing.wait(60)
 
     with pytest.raises(ClientClosedError):
         client.all_reduce(np.ones(4, np.float32), number=0, epoch=1)

@@ -123,7 +123,6 @@ def test_refusal_follows_the_sum_that_is_being_sent(start):
     wait_for(switch, lambda found: found["sums"] == 8)
     second.close()
     wait_for(switch, lambda found: found["refusals"]["rank_lost"] == 1)
-    time.sleep(0.1)
 
     kinds = []
     while (frame_ := first.receive())[0].kind == Kind.SUM:

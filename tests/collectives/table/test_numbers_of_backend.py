@@ -13,8 +13,8 @@ from presage.collectives.core.view import Reason
 from presage.collectives.table.reader import TableReader
 from presage.collectives.table.writer import DecisionTable
 from presage.collectives.torch.arbiter_link import ArbiterLink
-from presage.collectives.torch.backend import IncProcessGroup
 from presage.collectives.torch.collectives_of_group import DecidedAllReduce
+from tests.collectives.torch.test_collective_queue import GroupOfOne
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def test_a_decided_allreduce_leaves_the_number_after_it(link, reader):
 
 
 def test_a_counted_ring_leaves_the_number_after_it(link, reader):
-    group: Any = SimpleNamespace(_arbiter=link, _driver=driver_at(9), _is_numbered=lambda *_: True)
+    group: Any = GroupOfOne("ring", arbiter=link, driver=driver_at(9))
 
-    IncProcessGroup._count(group, [torch.ones(4)], AllreduceOptions())
+    assert group.allreduce([torch.ones(4)], AllreduceOptions()) == "ring"
 
     assert reader.next_number == 10
 

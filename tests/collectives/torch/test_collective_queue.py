@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch._C._distributed_c10d import AllreduceOptions
+from torch._C._distributed_c10d import AllreduceOptions, ProcessGroup
 
 from presage.collectives.torch.backend import IncProcessGroup
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.errors import CollectiveError
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 
 class Work:
@@ -62,6 +61,18 @@ class Collective:
         self.log.append((f"end {self.name}", threading.current_thread().name))
 
 
+class GroupOfOne(IncProcessGroup):
+    """Group of one rank; a collective that need not wait in the queue has the given work."""
+
+    def __init__(self, work: Any, *, nccl: Any = None, arbiter: Any = None, driver: Any = None):
+        unused: Any = None
+        ProcessGroup.__init__(self, 0, 1)  # type: ignore[call-arg]
+        self._order, self._cuda, self._arbiter, self._driver = 0, nccl, arbiter, driver
+        self._least_bytes, self._min_bytes, self._max_bytes = 0, 0, 1 << 20
+        self._equal_sizes, self._all_reduce, self._can_skip = {16: 1}, unused, unused
+        self._start_if_idle = lambda *_: work
+
+
 @pytest.fixture
 def log():
     return []
@@ -89,8 +100,7 @@ def test_i5_exactly_one_collective_is_under_way_and_the_others_follow_in_order(i
     for index, collective in enumerate(collectives):
         wait_until(lambda: len(log) == 2 * index + 1)  # noqa: B023
         assert start_if_idle(inc_queue) is None
-        time.sleep(0.02)
-        assert len(log) == 2 * index + 1  # the next one waits
+        assert stays_true(lambda: len(log) == 2 * index + 1, 0.02)  # noqa: B023
         collective.work.end()
     handles[-1].wait()
 
@@ -115,7 +125,7 @@ def test_i5_the_callback_only_signals_the_thread_of_the_queue(inc_queue, log):
     ending = threading.Thread(target=first.work.end, name="ends the first")
     with inc_queue._lock:  # a callback that needed the lock would not return
         ending.start()
-        ending.join(5)
+        ending.join(60)
         assert not ending.is_alive()
     second.work.end()
     handle.wait()
@@ -169,6 +179,7 @@ def test_a_closed_queue_starts_nothing(log):
 
 
 def test_a_queue_closes_after_a_collective_that_ended_with_an_error(log):
+    before = set(threading.enumerate())
     queue = CollectiveQueue()
     failing = Collective("a", log, error=RuntimeError("connection closed"))
     queue.submit(failing)
@@ -177,7 +188,7 @@ def test_a_queue_closes_after_a_collective_that_ended_with_an_error(log):
     queue.end_finished()  # by the control thread, which goes on
     queue.close()
 
-    assert not queue._thread.is_alive()
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
@@ -186,17 +197,11 @@ def test_tensors_of_a_gpu_never_run_by_gloo(is_idle):
         is_cuda=True, is_cpu=False, dtype=torch.float32, layout=torch.strided,
         numel=lambda: 10, element_size=lambda: 4,
     )  # fmt: skip
-    group: Any = SimpleNamespace(
-        _order=0, _least_bytes=65536, _equal_sizes={}, _all_reduce=None, _can_skip=None,
-        _start_if_idle=lambda *_: "gloo" if is_idle else None,
-        _is_numbered=lambda *_: False, _arbiter=None,
-        _cuda=SimpleNamespace(allreduce=lambda *_: "nccl"),
-    )  # fmt: skip
-    group._of_gpus = lambda name: IncProcessGroup._of_gpus(group, name)
+    gloo = "gloo" if is_idle else None
+    nccl = SimpleNamespace(allreduce=lambda *_: "nccl")
 
-    work: Any = IncProcessGroup.allreduce(group, [tensor], AllreduceOptions())
+    work: Any = GroupOfOne(gloo, nccl=nccl).allreduce([tensor], AllreduceOptions())
     assert work == "nccl"
 
-    group._cuda = None
     with pytest.raises(CollectiveError, match="allreduce of a tensor of a GPU needs NCCL"):
-        IncProcessGroup.allreduce(group, [tensor], AllreduceOptions())
+        GroupOfOne(gloo).allreduce([tensor], AllreduceOptions())

@@ -34,6 +34,14 @@ def has_ipv6():
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
 
+class SlowPeers(Peers):
+    """Connections that take their time for each part of a message."""
+
+    def _read(self, peer):
+        time.sleep(0.06)
+        return super()._read(peer)
+
+
 @pytest.fixture(autouse=True)
 def no_addresses(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
@@ -45,12 +53,12 @@ def connect():
     """Return the connections of two ranks that handle messages as the test wants."""
     found: list[Peers] = []
 
-    def start(*on_message):
+    def start(*on_message, kind=Peers):
         store = HashStore()
         store.set_timeout(timedelta(seconds=5))
 
         def join(rank):
-            return Peers(
+            return kind(
                 store, rank, 2, token=TOKEN, timeout_s=5.0,
                 on_message=on_message[rank], on_loss=lambda rank: None,
             )  # fmt: skip
@@ -111,14 +119,7 @@ def test_a_large_sum_has_the_time_out_for_each_part_only(connect, monkeypatch):
     monkeypatch.setattr(connections, "SEND_S", 0.5)
     monkeypatch.setattr(connections, "READ_BYTES", 1 << 20)
     received = []
-    first, second = connect(ignore, lambda rank, message: received.append(message))
-    read = second._read
-
-    def read_slowly(peer):
-        time.sleep(0.06)
-        return read(peer)
-
-    second._read = read_slowly
+    first, _ = connect(ignore, lambda rank, message: received.append(message), kind=SlowPeers)
     data = np.arange(SUM_BYTES // 4, dtype=np.float32).tobytes()
     begin_s = time.monotonic()
 

@@ -18,6 +18,7 @@ from presage.collectives.torch import rank as rank_module
 from presage.collectives.torch.arbiter_link import ArbiterLink
 from presage.collectives.torch.forecast import set_forecast
 from tests.collectives.torch.arbiter import VARIABLE, TestConnection
+from tests.support.waiting import wait_until
 
 
 class NoEstimator:
@@ -57,11 +58,14 @@ def wait_for_switch(group, options):
     """Reduce until the switch has summed something."""
     if not options.get("use_switch"):
         return
-    end_s = time.monotonic() + 30
-    while not group.statistics()["summed"]:
-        assert time.monotonic() < end_s
+
+    def has_summed() -> bool:
+        if group.statistics()["summed"]:
+            return True
         dist.all_reduce(torch.ones(options["size"]))
-        time.sleep(0.01)
+        return False
+
+    wait_until(has_summed, pause_s=0.01)
     # All ranks leave at the same number: the switch sums for all.
 
 

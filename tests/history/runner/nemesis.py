@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.history.record import Recorder
 from tests.history.runner.faults import Fault, Faults, Undo
 from tests.history.runner.rig import CONTROLLER, Rig
+from tests.support.waiting import is_true_within
 
 _LOOK_S = 0.05
 _AGAIN_S = 0.5  # until a component that ended by itself is started, or an undo tried again
@@ -69,11 +70,13 @@ class Nemesis:
 
     def heal(self, within_s: float) -> bool:
         """Take everything back; whether that could be done in time."""
-        until_s = time.monotonic() + within_s
-        while self._due and time.monotonic() < until_s:
-            self.look(all_of_them=True)
-            time.sleep(_LOOK_S)
-        return not self._due
+
+        def is_healed() -> bool:
+            if self._due:
+                self.look(all_of_them=True)
+            return not self._due
+
+        return is_true_within(is_healed, within_s, pause_s=_LOOK_S)
 
     def _begin(self, kind: str) -> bool:
         begun = self._faults.begin(kind)

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.schedulers.live.cluster import PRESAGE, LiveCluster
 from tests.schedulers.live.faults.network import Network
 from tests.schedulers.live.faults.shifted_clock import ShiftedClock, shift_library
 from tests.schedulers.live.job import LEDGER, processes_of
+from tests.support.waiting import is_true_within
 
 DISK_BYTES = 16 * 2**20
 CLIENT_TIMEOUT_S = 2.0
@@ -163,10 +163,8 @@ class Rig:
 
     def left_of_tasks(self, within_s: float) -> list[str]:
         """Shims, processes and folders of tasks that do not go within some time."""
-        until_s = time.monotonic() + within_s
-        while (left := self._of_tasks()) and time.monotonic() < until_s:
-            time.sleep(0.2)
-        return left
+        is_true_within(lambda: not self._of_tasks(), within_s, pause_s=0.2)
+        return self._of_tasks()
 
     def _of_tasks(self) -> list[str]:
         left = [f"shim {pid}" for pid in self.cluster.shims()]

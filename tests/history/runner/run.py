@@ -19,6 +19,7 @@ from tests.history.runner.clients import Client, Jobs, Process, Watcher, watched
 from tests.history.runner.faults import Faults, Spans
 from tests.history.runner.nemesis import Nemesis
 from tests.history.runner.rig import Rig, clean
+from tests.support.waiting import is_true_within
 
 HISTORY = "history.jsonl"
 _HEALED_S = 120.0  # for what was done to be taken back
@@ -132,20 +133,22 @@ class _Run:
 
     def _end(self) -> None:
         client, _ = self._rig.client()
-        final = Process("final", client, self._recorder)
         self._progress("waiting for the jobs")
-        until_s = time.monotonic() + _OVER_S
-        while not self._undrained(client) or not _all_over(client):
+
+        def is_over() -> bool:
             self._nemesis.look()
-            if time.monotonic() > until_s:
-                self._recorder.write("note", "harness", "jobs are not over", _OVER_S)
-                break
-            time.sleep(0.5)
-        until_s = time.monotonic() + _CAUGHT_UP_S
-        while (found := final.list()) is None and time.monotonic() < until_s:
-            final = Process("final", client, self._recorder)
-            time.sleep(0.2)
-        if found is not None:
+            return self._undrained(client) and _all_over(client)
+
+        if not is_true_within(is_over, _OVER_S, pause_s=0.5):
+            self._recorder.write("note", "harness", "jobs are not over", _OVER_S)
+        listings = []
+
+        def is_listed() -> bool:
+            listings.append(Process("final", client, self._recorder).list())
+            return listings[-1] is not None
+
+        is_true_within(is_listed, _CAUGHT_UP_S, pause_s=0.2)
+        if (found := listings[-1]) is not None:
             self._catch_up(client, found.last_entry)
         self._unwatched.set()
         left = self._rig.left_of_tasks(self._settings.lease_s + self._settings.grace_s + SLACK_S)
@@ -155,12 +158,10 @@ class _Run:
         """Let watchers see what there is, and one watch it all from the beginning."""
         if not watched_to(self._recorder, client, last_entry, _CAUGHT_UP_S):
             self._recorder.write("note", "harness", "not watched to its end", last_entry)
-        until_s = time.monotonic() + _CAUGHT_UP_S
-        while any(one.last_entry < last_entry for one in self._watchers):
-            if time.monotonic() > until_s:
-                self._recorder.write("note", "harness", "watchers are behind", last_entry)
-                return
-            time.sleep(0.2)
+        if not is_true_within(
+            lambda: all(one.last_entry >= last_entry for one in self._watchers), _CAUGHT_UP_S
+        ):
+            self._recorder.write("note", "harness", "watchers are behind", last_entry)
 
     def _undrained(self, client: ClusterClient) -> bool:
         """Whether no node is drained any more; recorded, as it changes what others read."""

@@ -11,8 +11,11 @@ import pytest
 
 from presage.errors import ConfigError, RegistryError, ReleaseError
 from presage.models.registry.champion import fetch_champion, find_champion
+from presage.models.registry.mlflow_connection import MlflowConnection
 from presage.models.registry.mlflow_run import Origin
 from presage.models.registry.registry import Registry
+from presage.models.registry.release_kind import PREDICTORS
+from presage.models.registry.stored_releases import StoredReleases
 from presage.models.registry.uri import configured_uri
 
 
@@ -322,12 +325,13 @@ def test_an_experiment_created_by_another_process_is_used(tmp_path, monkeypatch)
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client, made = MlflowClient(uri, uri), []
+    stored = StoredReleases(MlflowConnection(uri, PREDICTORS.model), PREDICTORS)
     ask = client.get_experiment_by_name
 
     def too_early(name):
         """Return None, while another process creates the experiment."""
         monkeypatch.setattr(client, "get_experiment_by_name", ask)
-        made.append(Registry(uri)._files.experiment(MlflowClient(uri, uri)))
+        made.append(stored.experiment(MlflowClient(uri, uri)))
 
     monkeypatch.setattr(client, "get_experiment_by_name", too_early)
-    assert [Registry(uri)._files.experiment(client)] == made
+    assert [stored.experiment(client)] == made

@@ -454,8 +454,7 @@ class AnyActions(RuleBasedStateMachine):
                 >= 0
             )
             is_idle = not held and not down
-            bit = made.idle._of_node[node] >> device - made.cluster.first_device[node] & 1
-            assert bit == is_idle
+            assert made.idle.is_idle(device) == is_idle
 
     @invariant()
     def a_gang_runs_with_as_many_as_it_needs_or_with_none(self):

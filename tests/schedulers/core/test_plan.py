@@ -21,8 +21,8 @@ from tests.support.slow_tests import examples
 URGENT = {"latency_sensitive": True}
 
 
-def state_of(devices, jobs, *, running=(), now_s=0.0, ageing_s=math.inf):
-    """Return a state in which some jobs wait, and some run as given."""
+def ledger_of(devices, jobs, *, running=(), now_s=0.0, ageing_s=math.inf):
+    """Return a ledger in which some jobs wait, and some run as given."""
     ledger = Ledger(devices, Queue(lambda one, status: (one.submit_s,)), ageing_s=ageing_s)
     runs = {start.job_id for start in running}
     for one in sorted(jobs, key=lambda one: one.job_id not in runs):
@@ -30,11 +30,15 @@ def state_of(devices, jobs, *, running=(), now_s=0.0, ageing_s=math.inf):
             ledger.apply(list(running), now_s)
             running = ()
         ledger.submit(one, one.submit_s)
+    return ledger
+
+
+def state_of(ledger, now_s=0.0):
     return State(ledger, now_s, Progress())
 
 
 def test_the_queue_serves_latency_sensitive_jobs_first_under_any_key():
-    state = state_of(cluster(1), [job("a"), job("b", 1.0, **URGENT)])
+    state = state_of(ledger_of(cluster(1), [job("a"), job("b", 1.0, **URGENT)]))
     assert [one.job_id for one in state.pending] == ["b", "a"]
 
 
@@ -45,7 +49,8 @@ def test_a_best_effort_job_does_not_get_the_devices_of_a_waiting_urgent_gang():
         Start("y", (devices.full_allocations[2],)),
     ]
     jobs = [job("x"), job("y"), job("gang", gpus=2, **URGENT), job("small")]
-    state = state_of(devices, jobs, running=running)
+    ledger = ledger_of(devices, jobs, running=running)
+    state = state_of(ledger)
     plan = state.plan()
     small = state.job("small")
 
@@ -54,21 +59,23 @@ def test_a_best_effort_job_does_not_get_the_devices_of_a_waiting_urgent_gang():
     assert not plan.start(small)
     assert plan.start(state.job("gang"), (devices.full_allocations[1], devices.full_allocations[3]))
     assert not plan.start(small)  # nothing is left
-    state._ledger.apply(plan.actions, 0.0)
+    ledger.apply(plan.actions, 0.0)
 
 
 def test_a_job_that_has_waited_for_the_ageing_time_may_precede():
     jobs = [job("old"), job("urgent", 5.0, **URGENT)]
     for ageing_s, starts in ((math.inf, False), (5.0, True)):
-        state = state_of(cluster(1), jobs, now_s=5.0, ageing_s=ageing_s)
+        ledger = ledger_of(cluster(1), jobs, now_s=5.0, ageing_s=ageing_s)
+        state = state_of(ledger, 5.0)
         plan = state.plan()
         assert plan.start(state.job("old")) == starts
-        state._ledger.apply(plan.actions, 5.0)
+        ledger.apply(plan.actions, 5.0)
 
 
 def test_a_plan_rejects_missing_capacity_and_stays_unchanged():
     devices = cluster(1)
-    state = state_of(devices, [job("a"), job("b"), job("c")])
+    ledger = ledger_of(devices, [job("a"), job("b"), job("c")])
+    state = state_of(ledger)
     plan = state.plan()
     half = Allocation(0, 500, 8 * GIB)
 
@@ -79,16 +86,17 @@ def test_a_plan_rejects_missing_capacity_and_stays_unchanged():
     assert plan.start(state.job("b"), (half,))
     assert not plan.start(state.job("a"), (half,))  # it is started already
     assert plan.capacity.compute_milli.tolist() == [0]
-    state._ledger.apply(plan.actions, 0.0)
+    ledger.apply(plan.actions, 0.0)
 
 
 def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     devices = cluster(2)
-    state = state_of(
+    ledger = ledger_of(
         devices,
         [job("a"), job("wide", gpus=2)],
         running=[Start("a", (devices.full_allocations[0],))],
     )
+    state = state_of(ledger)
     plan = state.plan()
     assert not plan.start(state.job("wide"))
     assert plan.preempt("a")
@@ -97,17 +105,18 @@ def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     assert plan.start(state.job("wide"))
     assert not plan.start(state.job("a"))
     assert plan.actions == [Preempt("a"), Start("wide", devices.full_allocations)]
-    state._ledger.apply(plan.actions, 0.0)
+    ledger.apply(plan.actions, 0.0)
 
 
 def test_a_preemption_that_turns_an_earlier_start_into_overtaking_is_rejected():
     devices = cluster(2)
     jobs = [job("a"), job("small"), job("gang", gpus=2, **URGENT)]
-    state = state_of(devices, jobs, running=[Start("a", (devices.full_allocations[0],))])
+    ledger = ledger_of(devices, jobs, running=[Start("a", (devices.full_allocations[0],))])
+    state = state_of(ledger)
     plan = state.plan()
     assert plan.start(state.job("small"))  # the gang does not fit anyway
     assert not plan.preempt("a")  # now it would
-    state._ledger.apply(plan.actions, 0.0)
+    ledger.apply(plan.actions, 0.0)
 
 
 @settings(deadline=None, max_examples=examples(300))

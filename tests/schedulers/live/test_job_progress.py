@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import presage
 from presage.schedulers.live import job_progress as progress
 from presage.schedulers.live.job_progress import Report, begin, read_progress
+from tests.support.waiting import wait_until
 
 GIB = 2**30
 
@@ -72,14 +74,14 @@ def test_the_first_and_the_last_step_are_written_at_once_and_others_rarely(place
 
 
 def test_steps_are_written_after_an_interval(places):
-    run = begin(iterations=10**9)
-    done, ends_s = 0, time.monotonic() + 20
-    while reported(places).done < 2:
-        assert time.monotonic() < ends_s
-        done += 1
-        run.step(done)
-        time.sleep(0.01)
-    assert abs(reported(places).done_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
+    run, steps = begin(iterations=10**9), itertools.count(1)
+
+    def is_reported() -> bool:
+        run.step(next(steps))
+        return reported(places).done >= 2
+
+    wait_until(is_reported)
+    assert abs(reported(places).done_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60
 
 
 def test_a_step_costs_less_than_two_microseconds(places):

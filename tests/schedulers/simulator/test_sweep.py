@@ -264,9 +264,9 @@ def test_a_killed_worker_is_named_and_the_others_continue(slow):
     with subprocess.Popen(command(slow), stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(done_in(slow)) == 2)
         for _ in range(2):  # each at one of the slow ones
-            wait_until(lambda: workers_of(process.pid))
-            os.kill(workers_of(process.pid)[0], signal.SIGKILL)
-            time.sleep(0.2)
+            killed = wait_until(lambda: workers_of(process.pid))[0]
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda: killed not in workers_of(process.pid))  # noqa: B023
         lines = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == 1
     assert len(lines) == 3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from presage.schedulers.core.action import Wake
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
@@ -64,7 +64,7 @@ def paused(
         cluster, made, forecaster or NoForecasts(), TraceDurations(duration_s), jobs, faults=faults
     )
     rng = Random(0)
-    heapq.heappush(simulation._wakes, at_s)
+    simulation.take([Wake(at_s)])
     state = simulation.observe(0.0).state
     for state in simulation.moments():
         simulation.take(list(made.decide(state, simulation.forecasts, rng)))

@@ -12,6 +12,7 @@ import pytest
 from presage.errors import OverloadedError
 from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.open_calls import OpenCalls
+from tests.support.waiting import async_wait_until
 
 
 class Waiting:
@@ -49,12 +50,17 @@ class Waiting:
         self._let_go, self._calls = asyncio.Event(), []
         await self._until(0)
 
+    async def cancel(self) -> None:
+        """Cancel all calls at the client."""
+        for call in self._calls:
+            call.cancel()
+        self._calls.clear()
+        await self._until(0)
+
     async def _until(self, calls: int) -> None:
-        for _ in range(500):
-            if self.backlog.count_calls()[1] == calls:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(self.backlog.count_calls())
+        await async_wait_until(
+            lambda: self.backlog.count_calls()[1] == calls, what=self.backlog.count_calls
+        )
 
 
 @asynccontextmanager
@@ -150,11 +156,9 @@ def test_idle_time_does_not_count_as_response_time():
 
 
 async def open_calls_are(held: Waiting, count: int) -> None:
-    for _ in range(500):
-        if held.open_calls.count == count:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(held.open_calls.count)
+    await async_wait_until(
+        lambda: held.open_calls.count == count, what=lambda: held.open_calls.count
+    )
 
 
 def test_calls_handed_over_to_python_do_not_count_as_waiting():
@@ -175,12 +179,8 @@ def test_cancelled_waiting_calls_are_removed_from_the_count():
     async def main():
         async with waiting(sees=True) as (held, more):
             await more(4)
-            for call in held._calls:
-                call.cancel()
-            held._calls.clear()
-            await held._until(0)
-            while held.open_calls.count:
-                await asyncio.sleep(0.01)
+            await held.cancel()
+            await open_calls_are(held, 0)
             held.backlog.check(1000.0)
 
     asyncio.run(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -18,7 +17,7 @@ from tests.serving.support.floods import MIB, growth_under_unfinished_bytes
 from tests.serving.support.http2 import PREDICT, Connection
 from tests.serving.support.processes import free_port, serving
 from tests.serving.support.running_server import start_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 STREAM = "/presage.v1.PredictionService/PredictStream"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -126,6 +125,5 @@ def test_the_least_recently_used_connections_of_a_host_are_closed_first(release)
             assert bounded.enforce_limits() == 0  # all are new: a first call may be on its way
             assert bounded.enforce_limits() == 21
             wait_until(lambda: sum(one.closed.is_set() for one in opened) == 21)
-            time.sleep(0.1)
-            assert honest.peer in {one.peer for one in connections(port)}
+            assert stays_true(lambda: honest.peer in {one.peer for one in connections(port)}, 0.1)
             client.release()

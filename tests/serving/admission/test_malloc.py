@@ -11,6 +11,7 @@ import pytest
 
 from presage.serving.admission import malloc
 from presage.serving.admission.malloc import MemoryTrimmer
+from tests.support.waiting import async_stays_true, async_wait_until
 
 
 def test_memory_is_returned_once_after_the_last_large_request(monkeypatch):
@@ -24,10 +25,10 @@ def test_memory_is_returned_once_after_the_last_large_request(monkeypatch):
             freed.trim_when_idle()
             await asyncio.sleep(0.05)
         last_s = loop.time() - 0.05
-        await asyncio.sleep(0.6)
+        await async_wait_until(lambda: given_back)
         freed.trim_when_idle()
         freed.close()
-        await asyncio.sleep(0.4)
+        assert await async_stays_true(lambda: len(given_back) == 1, 0.4)
         return last_s
 
     last_s = asyncio.run(main())

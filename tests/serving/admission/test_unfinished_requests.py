@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 import pytest
 
 from presage.errors import ExpiredError, OverloadedError
-from presage.serving.admission.unfinished_requests import UnfinishedRequests
+from presage.serving.admission.unfinished_requests import SLOW_S, UnfinishedRequests
+from tests.support.waiting import async_stays_true, async_wait_until
 
 CALL_BYTES = 24 * 1024  # what a call takes without a message is no reason to end it
+
+
+async def ended(waiting: Sequence[asyncio.Future[object]], count: int) -> list[bool]:
+    """Wait until so many requests have ended, and none does in the next checks; return which."""
+    await async_wait_until(lambda: sum(one.done() for one in waiting) >= count)
+    assert await async_stays_true(lambda: sum(one.done() for one in waiting) == count, 0.05)
+    return [one.done() for one in waiting]
 
 
 async def never() -> bytes:
@@ -48,8 +57,7 @@ def test_the_oldest_is_ended_where_too_many_are_unfinished():
     async def main():
         unfinished = UnfinishedRequests(max_unfinished=3)
         waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(5)]
-        await asyncio.sleep(0.05)
-        assert [one.done() for one in waiting] == [True, True, False, False, False]
+        assert await ended(waiting, 2) == [True, True, False, False, False]
         for one in waiting[:2]:
             with pytest.raises(OverloadedError, match="ended before it had arrived"):
                 await one
@@ -66,11 +74,9 @@ def test_slow_requests_are_ended_while_memory_is_short():
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
         waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
-        await asyncio.sleep(0.2)
-        assert not any(one.done() for one in waiting)
+        assert await async_stays_true(lambda: not any(one.done() for one in waiting), 0.2)
         memory[0] = 11
-        await asyncio.sleep(0.1)
-        assert [one.done() for one in waiting] == [True] * 5 + [False] * 4
+        assert await ended(waiting, 5) == [True] * 5 + [False] * 4
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -89,19 +95,16 @@ def test_unauthenticated_requests_do_not_end_an_authenticated_one():
         known = [
             asyncio.create_task(unfinished.receive(never, is_authenticated=True)) for _ in range(2)
         ]
-        await asyncio.sleep(0.01)
+        await async_wait_until(lambda: len(unfinished) == 2)
         others = [asyncio.create_task(unfinished.receive(never)) for _ in range(20)]
-        await asyncio.sleep(0.2)
-        assert [one.done() for one in (*known, *others)] == [False] * 2 + [True] * 11 + [False] * 9
+        assert await ended([*known, *others], 11) == [False] * 2 + [True] * 11 + [False] * 9
+        await asyncio.sleep(2 * SLOW_S)
         memory[0] = 11
-        while not others[15].done():
-            await asyncio.sleep(0.001)
+        await asyncio.wait([others[15]], timeout=60)
         memory[0] = 0
-        await asyncio.sleep(0.1)
-        assert not any(one.done() for one in known)
+        assert await async_stays_true(lambda: not any(one.done() for one in known), 0.1)
         memory[0] = 11  # still, although the others were ended: theirs
-        await asyncio.sleep(0.1)
-        assert all(one.done() for one in known)
+        await async_wait_until(lambda: all(one.done() for one in known))
         for one in (*known, *others):
             one.cancel()
         await asyncio.gather(*known, *others, return_exceptions=True)
@@ -115,7 +118,7 @@ def test_a_stream_may_be_idle_for_any_time_and_ends_with_its_messages():
         coming: asyncio.Queue[object] = asyncio.Queue()
         messages = unfinished.messages(coming.get)
         idle = asyncio.ensure_future(anext(messages))
-        await asyncio.sleep(0.1)
+        assert await async_stays_true(lambda: not idle.done(), 0.1)
         for message in (b"a", b"b", grpc.aio.EOF):
             coming.put_nowait(message)
         assert await idle == b"a"
@@ -133,11 +136,9 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
         )
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(2)]
         streams = [asyncio.ensure_future(anext(unfinished.messages(never))) for _ in range(9)]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(2 * SLOW_S)
         memory[0] = 11
-        await asyncio.sleep(0.1)
-        assert [one.done() for one in streams] == [True] * 5 + [False] * 4
-        assert [one.done() for one in calls] == [True, True]
+        assert await ended([*streams, *calls], 7) == [True] * 5 + [False] * 4 + [True, True]
         with pytest.raises(OverloadedError, match="ended before it had arrived"):
             await streams[0]
         for one in (*calls, *streams):
@@ -152,9 +153,7 @@ def test_the_oldest_idle_stream_is_ended_where_too_many_are_open():
         unfinished = UnfinishedRequests(max_unfinished=3)
         streams = [asyncio.ensure_future(anext(unfinished.messages(never))) for _ in range(4)]
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        assert [one.done() for one in streams] == [True, False, False, False]
-        assert not any(one.done() for one in calls)
+        assert await ended([*streams, *calls], 1) == [True] + [False] * 6
         for one in (*calls, *streams):
             one.cancel()
         await asyncio.gather(*calls, *streams, return_exceptions=True)
@@ -204,7 +203,7 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monk
         waiting = [asyncio.create_task(receive()) for _ in range(40)]
         await asyncio.sleep(0)
         memory[0] = 11
-        await asyncio.sleep(0.05)
+        await ended(waiting, 20)
         return await open_requests(waiting)
 
     assert asyncio.run(main()) == [False] * 20 + [True] * 20
@@ -226,8 +225,7 @@ def test_new_requests_of_authenticated_clients_are_not_ended_for_memory(monkeypa
         ]
         await asyncio.sleep(0)
         memory[0] = 11
-        while not waiting[-5].done():  # all that may be ended
-            await asyncio.sleep(0)
+        await asyncio.wait([waiting[-5]], timeout=60)  # all that may be ended
         return await open_requests(waiting)
 
     assert asyncio.run(main()) == [True] * 20 + [False] * 16 + [True] * 4
@@ -242,12 +240,15 @@ def test_memory_of_requests_that_were_just_ended_does_not_raise_the_bound():
 
         async def flood() -> list[asyncio.Task[object]]:
             waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(2 * SLOW_S)
             memory[0] = 11  # and it is not freed yet when the next ones come
-            await asyncio.sleep(0.1)
             return waiting
 
-        return await open_requests([*await flood(), *await flood()])
+        waiting = await flood()
+        await ended(waiting, 5)
+        waiting += await flood()
+        await ended(waiting, 14)
+        return await open_requests(waiting)
 
     assert asyncio.run(main()) == [False] * 14 + [True] * 4
 
@@ -256,8 +257,9 @@ def test_memory_of_a_disconnected_client_is_released():
     freed = []
 
     async def main():
-        task = asyncio.create_task(UnfinishedRequests(lambda: freed.append(1)).receive(never))
-        await asyncio.sleep(0.01)
+        unfinished = UnfinishedRequests(lambda: freed.append(1))
+        task = asyncio.create_task(unfinished.receive(never))
+        await async_wait_until(lambda: len(unfinished) == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

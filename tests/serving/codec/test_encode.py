@@ -144,8 +144,11 @@ def test_a_response_holds_the_largest_number_of_levels(levels):
 
 
 def test_too_many_levels_are_rejected():
+    levels = 30
+    numbers = [Quantiles(np.ones((1, 3 + levels)), np.array([True])) for _ in JOB_UNITS]
+    selected = SelectedQuantiles(0.8, (0.5,) * levels, tuple(range(3 + levels)))
     with pytest.raises(AssertionError):
-        encode._job_layout(30, tuple((name, False) for name in JOB_UNITS))
+        written_predict(Answered(numbers, selected, "r", {}, rows=1))
 
 
 def test_a_full_response_with_some_errors():

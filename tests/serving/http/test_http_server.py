@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from presage.serving.http.connection import HttpLimits
-from presage.serving.http.http_server import WsgiServer
+from presage.serving.http.http_server import BoundedHandler, BoundedServer, WsgiServer
 from presage.serving.http.open_connections import peer_key
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -121,3 +121,27 @@ def test_a_network_of_ipv6_counts_as_one_peer():
         peer_key("2001:db8::1") == peer_key("2001:db8::ffff:1%eth0") != peer_key("2001:db8:0:1::1")
     )
     assert peer_key("::ffff:10.0.0.1") == peer_key("10.0.0.1") != peer_key("10.0.0.2")
+
+
+def test_a_head_that_ends_early_is_not_a_request():
+    application = Application()
+    with serving(application) as port, connect(port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(100) == b""
+    assert not application.asked.acquire(blocking=False)
+
+
+def test_a_port_is_shared_only_on_request():
+    with serving() as port:
+        for shared in (False, True):
+            with pytest.raises(OSError, match="in use"):
+                BoundedServer(
+                    ("127.0.0.1", port), BoundedHandler, limits=LIMITS, shared_port=shared
+                )
+    servers = [
+        BoundedServer(("127.0.0.1", port), BoundedHandler, limits=LIMITS, shared_port=True)
+        for _ in range(2)
+    ]
+    for server in servers:
+        server.server_close()

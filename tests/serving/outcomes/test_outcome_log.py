@@ -25,6 +25,7 @@ from presage.serving.outcomes.outcome_log import (
     withdraw,
     withdrawn_keys,
 )
+from tests.support.waiting import stays_true
 
 # What every child process begins with: the log at its first argument.
 CHILD = """
@@ -409,8 +410,7 @@ def test_a_long_write_only_delays_other_processes(log, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         pending = log.append([("a", b"")], reported_by="")
-        time.sleep(0.3)
-        assert not pending.done()
+        assert stays_true(lambda: not pending.done(), 0.3)
         other.execute("ROLLBACK")
 
     assert pending.result(timeout=10) == Appended(1, 0)

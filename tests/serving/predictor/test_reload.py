@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,7 +22,12 @@ from presage.models.registry.registry import Registry
 from presage.models.release.release import MANIFEST, Release
 from presage.serving.client.client import PresageClient
 from presage.serving.oip.messages import SERVICE_NAME, ModelInferResponse
-from presage.serving.predictor.release_follower import CheckoutSource, FolderSource, RegistrySource
+from presage.serving.predictor.release_follower import (
+    CheckoutSource,
+    FolderSource,
+    RegistrySource,
+    Source,
+)
 from presage.serving.server_options import Options
 from presage.system.files.atomic_folder import put_in_place
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
@@ -29,6 +35,25 @@ from tests.serving.oip.requests import features, raw_request
 from tests.serving.support.processes import free_port
 from tests.serving.support.running_server import start_server
 from tests.support.waiting import wait_until
+
+
+class PolledSource:
+    """Source of releases that counts how often it was polled."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.polls = source, 0
+
+    def mark(self) -> str:
+        self.polls += 1
+        return self.source.mark()
+
+    def folder(self) -> Path | Release:
+        return self.source.folder()
+
+    def wait_until_handled(self) -> None:
+        """Wait until a poll that began from now on has been handled."""
+        before = self.polls
+        wait_until(lambda: self.polls >= before + 2)  # the next one begins when it has ended
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +159,7 @@ def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_na
     factors = {releases[f].release_id: f for f in (1, 2)}
     roofline = columns("full").index("roofline_s")
     done = threading.Event()
+    answered: list[int] = []
 
     def ask(name: int, target: str) -> Counter[int]:
         seen: Counter[int] = Counter()
@@ -148,6 +174,7 @@ def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_na
                 factor = factors[answer.model_version]
                 assert quantiles.tolist() == [rows[0, roofline] * factor * f for f in STEP_FACTORS]
                 seen[factor] += 1
+                answered.append(factor)
         return seen
 
     with (
@@ -160,7 +187,8 @@ def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_na
             for factor in (2, 1, 2, 1, 2):
                 replace(folder, releases[factor])
                 wait_until(lambda: client.release().release_id == releases[factor].release_id)  # noqa: B023
-                time.sleep(0.05)
+                before = answered.count(factor)
+                wait_until(lambda: answered.count(factor) >= before + 10)  # noqa: B023
         finally:
             done.set()
         seen: Counter[int] = sum((future.result() for future in asking), Counter())
@@ -171,8 +199,8 @@ def test_inference_requests_that_begin_alike_are_answered_by_the_release_they_na
 def test_a_folder_that_is_replaced_takes_over(releases, tmp_path, job, cpu):
     folder = tmp_path / "release"
     replace(folder, releases[1])
-    options = Options(port=0, poll_s=0.05)
-    with start_server(FolderSource(folder), options) as server, PresageClient(server.target) as ask:
+    options, source = Options(port=0, poll_s=0.05), PolledSource(FolderSource(folder))
+    with start_server(source, options) as server, PresageClient(server.target) as ask:
         before = ask.predict([Placement(job(), cpu)])[0].step_time_s
         replace(folder, releases[2])
         wait_until(lambda: ask.release().release_id == releases[2].release_id)
@@ -185,7 +213,7 @@ def test_a_folder_that_is_replaced_takes_over(releases, tmp_path, job, cpu):
         assert after.median == pytest.approx(2 * before.median)
 
         shutil.rmtree(folder)  # says nothing new
-        time.sleep(0.2)
+        source.wait_until_handled()
         assert ask.release().release_id == releases[2].release_id
         assert ask.release().refused is None
 
@@ -297,7 +325,7 @@ def test_a_release_whose_probes_differ_on_this_machine_is_not_served(tmp_path, h
 
 def test_an_unavailable_or_corrupt_registry_changes_nothing(registry, releases, tmp_path, job, cpu):
     database = tmp_path / "registry" / "mlflow.db"
-    source = RegistrySource(registry.uri, tmp_path / "cache")
+    source = PolledSource(RegistrySource(registry.uri, tmp_path / "cache"))
     with (
         start_server(source, Options(port=0, poll_s=0.05)) as server,
         PresageClient(server.target) as ask,
@@ -305,11 +333,11 @@ def test_an_unavailable_or_corrupt_registry_changes_nothing(registry, releases, 
         aside = database.rename(database.with_suffix(".aside"))
         for nonsense in (b"", b"not a database " * 100):
             database.write_bytes(nonsense)
-            time.sleep(0.2)
+            source.wait_until_handled()
             assert ask.release().release_id == releases[1].release_id
             assert ask.release().refused is None
         database.unlink()
-        time.sleep(0.2)
+        source.wait_until_handled()
         assert ask.predict([Placement(job(), cpu)])[0].step_time_s.release_id == (
             releases[1].release_id
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from itertools import pairwise
 from typing import Any
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 
 from presage.serving.server.access_log import (
     ATOMIC_WRITE_BYTES,
-    FLUSH_S,
     MAX_PENDING_BATCHES,
     AccessLog,
     EndedCall,
     join_lines,
 )
+from tests.support.waiting import async_wait_until, wait_until
 
 CALL: dict[str, Any] = {
     "method": "Predict", "code": "OK", "seconds": 0.0012345, "rows": 1, "request_bytes": 7,
@@ -46,8 +47,7 @@ def test_lines_come_soon_and_in_order(tmp_path):
             log = AccessLog(stream.write)
             for i in range(100):
                 log.record(EndedCall(client=f'"{i}\u00e4\n', **CALL))
-            await asyncio.sleep(3 * FLUSH_S)
-            assert len(path.read_text().splitlines()) == 100
+            await async_wait_until(lambda: len(path.read_text().splitlines()) == 100)
             log.record(EndedCall(client="last", **CALL))
             log.close()
 
@@ -69,7 +69,9 @@ def test_a_reader_that_stops_reading_does_not_block_the_server(client):
             log.flush()
             await asyncio.sleep(0.001)
 
+    before = set(threading.enumerate())
     log = AccessLog(lambda text: os.write(writer, text.encode()), dropped.append)
+    (thread,) = set(threading.enumerate()) - before
     if client == "has left":
         os.close(reader)
     begin_s = time.monotonic()
@@ -79,5 +81,10 @@ def test_a_reader_that_stops_reading_does_not_block_the_server(client):
     assert sum(dropped) > 0
     if client == "reads nothing":
         os.close(reader)  # which ends the write that waits
-        log._writer.join(5)
+
+    def has_ended() -> bool:
+        log.close(wait_s=0.1)
+        return not thread.is_alive()
+
+    wait_until(has_ended)
     os.close(writer)

@@ -32,11 +32,12 @@ from presage.errors import (
 from presage.serving.admission.limits import RateLimit
 from presage.serving.authentication.callers import ROLES, Caller, Tokens
 from presage.serving.authentication.token_file import new_token, read_tokens
-from presage.serving.server.access_log import AccessLog
+from presage.serving.server.access_log import AccessLog, EndedCall
 from presage.serving.server.call import RETRY_AFTER, STATUS, Call, Calls, status_of
 from presage.serving.server.log import LOGGER, log_as_json
 from presage.serving.server.prometheus_metrics import Metrics
 from tests.serving.support.aio_server import answering, ended
+from tests.support.waiting import async_wait_until, wait_until
 
 Code = grpc.StatusCode
 OURS = [
@@ -107,17 +108,29 @@ def bearer(token: str) -> list[tuple[str, str]]:
     return [("authorization", f"Bearer {token}")]
 
 
+class CountingLog(AccessLog):
+    """Access log that counts the calls that it has to write."""
+
+    recorded = 0
+
+    def record(self, call: EndedCall) -> None:
+        self.recorded += 1
+        super().record(call)
+
+
 class Logged:
     """Log lines as they are written, with those of ``access_log`` if it is given."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
-        self.access_log = AccessLog(self.stream.write)
+        self.access_log = CountingLog(self.stream.write)
 
     def __call__(self) -> list[dict[str, Any]]:
         """Return the lines so far."""
         self.access_log.flush()
-        self.access_log._waiting.join()
+        wait_until(
+            lambda: self.stream.getvalue().count('"event": "call"') == self.access_log.recorded
+        )
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 
@@ -143,14 +156,6 @@ def tokens(tmp_path):
     made = {name: new_token(name, [name]) for name in ("predict", "report", "admin")}
     (tmp_path / "tokens").write_text("\n".join(line for _, line in made.values()))
     return read_tokens(tmp_path / "tokens"), {name: token for name, (token, _) in made.items()}
-
-
-async def until(is_so, what: str) -> None:
-    for _ in range(500):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"never {what}")
 
 
 # Statuses --------------------------------------------------------------------------------------
@@ -305,7 +310,7 @@ def test_details_of_a_defect_are_only_in_the_log(logged, method):
         assert details == "internal error of the server; see request r-1 in its log"
         # A client may know of the end before the server has counted it.
         ended_so = partial(count, calls.metrics, "requests_total", method=method, code="INTERNAL")
-        await until(ended_so, "counted")
+        await async_wait_until(ended_so)
 
     asyncio.run(main())
     (line,) = logged()
@@ -576,9 +581,10 @@ def test_a_call_whose_deadline_has_passed_is_not_run(logged):
 @pytest.mark.parametrize("how", ["deadline", "cancel"])
 @pytest.mark.parametrize("method", ["Unary", "Stream"])
 def test_a_call_without_a_waiting_client_is_ended(logged, how, method):
-    ends = []
+    begins, ends = [], []
 
     async def unary(_request, _call):
+        begins.append("unary")
         try:
             await asyncio.sleep(60)
         finally:
@@ -587,6 +593,7 @@ def test_a_call_without_a_waiting_client_is_ended(logged, how, method):
     async def stream(_requests, _call):
         try:
             yield b"first"
+            begins.append("stream")
             await asyncio.sleep(60)
         finally:
             ends.append("stream")
@@ -598,10 +605,10 @@ def test_a_call_without_a_waiting_client_is_ended(logged, how, method):
             call = ask(method, argument, timeout=0.3 if how == "deadline" else None)
             if method == "Stream":
                 assert await call.read() == b"first"
-            await asyncio.sleep(0.05)
             if how == "cancel":
+                await async_wait_until(lambda: begins)
                 call.cancel()
-            await until(logged, "ended")
+            await async_wait_until(logged)
             assert ends == [method.lower()]
             # Client and server race to detect the deadline: the client cancels then.
             codes = ["CANCELLED"] + (["DEADLINE_EXCEEDED"] if how == "deadline" else [])
@@ -649,11 +656,12 @@ def test_a_stream_that_fails_midway_has_sent_the_earlier_responses():
 
 @pytest.mark.parametrize("answers", ["read", "not read"])
 def test_a_client_that_disconnects_during_a_response_is_no_defect(logged, answers):
-    ends = []
+    sent, ends, reads = [], [], 20 if answers == "read" else 1
 
     async def endless(_requests, _call):
         try:
             while True:
+                sent.append(1)
                 yield b"x" * 10_000
         finally:
             ends.append(1)
@@ -662,11 +670,11 @@ def test_a_client_that_disconnects_during_a_response_is_no_defect(logged, answer
         calls = calls_with(access_log=logged.access_log)
         async with serving(calls, Endless=endless) as (_, ask):
             call = ask("Endless", iter([b""]))
-            for _ in range(20 if answers == "read" else 1):
+            for _ in range(reads):
                 await call.read()
-            await asyncio.sleep(0.1)
+            await async_wait_until(lambda: len(sent) > reads)
             call.cancel()
-            await until(lambda: ends and logged(), "ended")
+            await async_wait_until(lambda: ends and logged())
 
     asyncio.run(main())
     assert [(line["event"], line["code"]) for line in logged()] == [("call", "CANCELLED")]
@@ -705,7 +713,7 @@ def test_a_stream_accepts_no_request_after_its_token_is_revoked(tokens):
             call = ask("Taking", metadata=bearer(token["predict"]))
             assert await call.read() == b"begun"
             await call.write(b"a")
-            await until(lambda: taken, "taken")
+            await async_wait_until(lambda: taken)
             let_in.append(Tokens({}))
             await call.write(b"b")
             code, _details = await asyncio.wait_for(ended(call.read()), 20)
@@ -753,7 +761,7 @@ def test_streams_that_are_open_when_the_server_stops_are_no_defects(logged):
             call = ask("Waiting")
             await call.write(b"a")
             assert await call.read() == b"a"
-        await until(lambda: ends, "ended")  # the server has stopped
+        await async_wait_until(lambda: ends)  # the server has stopped
 
     asyncio.run(main())
     assert logged() == []

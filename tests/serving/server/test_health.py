@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2_grpc as pb_grpc
 from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.health import SERVICE_NAME, Health
 from tests.serving.support.aio_server import answering, ended
+from tests.support.waiting import async_stays_true, async_wait_until
 
 NAMES = ("", "presage.v1.PredictionService", "memory")
 SERVING, NOT_SERVING = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
@@ -99,8 +100,7 @@ def test_a_watcher_of_an_unknown_name_waits_for_it():
             assert await read(watch) == UNKNOWN
             health.set_serving()
             waiting = asyncio.ensure_future(watch.read())
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
+            assert await async_stays_true(lambda: not waiting.done(), 0.05)
             health.close()
             assert await waiting is grpc.aio.EOF
 
@@ -126,7 +126,7 @@ def test_a_watcher_that_disconnects_does_not_affect_others(leaving):
             for watch in watches:
                 assert await read(watch) == NOT_SERVING
             watches.pop(leaving).cancel()
-            await asyncio.sleep(0.05)
+            await stub.Check(named(""))  # on the same connection: the cancellation has arrived
             health.set_serving()
             assert await read(watches[0]) == SERVING
             health.close()
@@ -181,13 +181,15 @@ def test_grpcs_load_balancer_sends_calls_only_while_the_status_is_serving():
             health.set_serving()
             assert (await stub.Check(named(""), wait_for_ready=True, timeout=5)).status == SERVING
             health.close()
-            for _ in range(100):
+
+            async def rejected() -> bool:
                 try:
                     await stub.Check(named(""), timeout=5)
                 except grpc.aio.AioRpcError as error:
                     assert error.code() is grpc.StatusCode.UNAVAILABLE
-                    return
-                await asyncio.sleep(0.05)
-            raise AssertionError("calls go on")
+                    return True
+                return False
+
+            await async_wait_until(rejected)
 
     asyncio.run(main())

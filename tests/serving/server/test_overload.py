@@ -19,10 +19,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from presage.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
+from presage.serving.admission.backlog import Backlog, server_ids
+from presage.serving.admission.open_calls import OpenCalls
 from presage.serving.client.client import PresageClient
 from presage.serving.codec import wire_values
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
+from presage.serving.predictor.predictor import Predictor
 from presage.serving.server.prediction_service import SERVICE_NAME
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
@@ -76,15 +79,14 @@ def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, mon
         start_server(release, Options(port=0)) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
-        predictor = server._server.served.predictor
-        solo = predictor.solo_quantiles
+        solo = Predictor.solo_quantiles
 
-        def held(features):
+        def held(predictor, features):
             begun.append(len(features))
             go_on.wait(10)
-            return solo(features)
+            return solo(predictor, features)
 
-        monkeypatch.setattr(predictor, "solo_quantiles", held)
+        monkeypatch.setattr(Predictor, "solo_quantiles", held)
         stub = pb_grpc.PredictionServiceStub(channel)
         request = large_request(job, rows=128)
         patient = [stub.Predict.future(request, timeout=30) for _ in range(2)]
@@ -310,6 +312,12 @@ def test_workers_share_a_port_and_a_dead_worker_is_replaced(release, job, cpu, t
         assert not any(map(is_running, last))
 
 
+def is_draining(target: str) -> bool:
+    with grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        found = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    return bool(found.status == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, number):
     """Ctrl-C and systemd signal every process: workers get a second signal from their parent."""
@@ -333,7 +341,8 @@ def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, 
                 asked.put(question)
                 assert next(answers).predict.forecasts
             os.killpg(server.process.pid, number)  # and again, once they drain
-            time.sleep(0.3)
+            wait_until(lambda: is_draining(server.target))
+        time.sleep(0.3)  # a worker that the second signal ends would have ended
         for asked, answers in zip(questions, streams, strict=True):
             asked.put(question)
             assert next(answers).predict.forecasts  # no call was ended by the second signal
@@ -363,16 +372,16 @@ def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, j
         )
         for i in range(3000)
     ]
-    go_on = threading.Event()
+    go_on, before = threading.Event(), server_ids()
     with start_server(release, Options(port=0)) as server:
-        predictor, backlog = server._server.served.predictor, server._server._backlog
-        solo = predictor.solo_quantiles
+        backlog = Backlog(before, OpenCalls())  # gRPC's count of calls, as the server reads it
+        solo = Predictor.solo_quantiles
 
-        def held(features):
+        def held(predictor, features):
             go_on.wait(30)  # in the event loop: all calls after the first one wait inside gRPC
-            return solo(features)
+            return solo(predictor, features)
 
-        monkeypatch.setattr(predictor, "solo_quantiles", held)
+        monkeypatch.setattr(Predictor, "solo_quantiles", held)
         channels = [
             grpc.insecure_channel(server.target, options=[("grpc.use_local_subchannel_pool", 1)])
             for _ in range(12)

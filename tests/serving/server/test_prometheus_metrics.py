@@ -26,7 +26,7 @@ NAMES = {
     "requests", "request_seconds", "request_rows", "rejections", "queue_rows", "streams",
     "forecasts", "release", "release_loaded_timestamp_seconds", "releases_rejected", "outcomes",
     "outcome_ratio", "outcome_in_interval", "drift", "drift_evidence", "response_cache_hits",
-    "unlogged_calls", "offset_outcomes",
+    "unlogged_calls", "offset_outcomes", "http_responses",
 }  # fmt: skip
 
 

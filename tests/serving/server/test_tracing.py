@@ -20,6 +20,7 @@ from presage.serving.server.call import Calls, no_span
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.tracing import ENDPOINTS, configured_span, make_span, resource
 from tests.serving.support.aio_server import answering, ended
+from tests.support.waiting import async_wait_until
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def refused(_request, _call):
     raise InvalidJobError("jobs[0].batch_size=0")
 
 
-def serving(provider, **options):
+def serving(provider, slow=slow, **options):
     if "tokens" not in options:
         options["anonymous_roles"] = frozenset({"predict"})
     calls = Calls(Metrics(), span=make_span(provider), **options)
@@ -135,28 +136,31 @@ def test_concurrent_calls_have_separate_spans(provider, exporter):
 
 
 def test_spans_of_rejected_and_cancelled_calls_end(provider, exporter, caplog):
+    begun = []
+
+    async def begins(request, call):
+        begun.append(1)
+        return await slow(request, call)
+
     async def main():
-        async with serving(provider) as channel:
+        async with serving(provider, slow=begins) as channel:
             await ended(channel.unary_unary("/test.Service/Refused")(b""))
             call = channel.unary_unary("/test.Service/Slow")(b"")
-            await asyncio.sleep(0.1)
+            await async_wait_until(lambda: begun)
             call.cancel()
             stream = channel.stream_stream("/test.Service/Each")()
             await stream.write(b"a")
             assert await stream.read() == b"a"
             stream.cancel()
-            for _ in range(500):
-                if len(exporter.get_finished_spans()) == 3:
-                    return
-                await asyncio.sleep(0.01)
+            await async_wait_until(lambda: len(exporter.get_finished_spans()) == 3)
 
     asyncio.run(main())
     refused, *cancelled = exporter.get_finished_spans()
     assert refused.status.status_code is StatusCode.ERROR
     assert refused.status.description == "InvalidJobError: jobs[0].batch_size=0"
     assert {span.name for span in cancelled} == {"Slow", "Each"}
-    (slow,) = (span for span in cancelled if span.name == "Slow")
-    codes = [span.attributes["rpc.grpc.status_code"] for span in (refused, slow)]
+    (of_slow,) = (span for span in cancelled if span.name == "Slow")
+    codes = [span.attributes["rpc.grpc.status_code"] for span in (refused, of_slow)]
     assert codes == [3, 1]  # INVALID_ARGUMENT, CANCELLED
     assert not [row for row in caplog.records if row.name.startswith("opentelemetry")]
 

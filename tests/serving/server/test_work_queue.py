@@ -15,6 +15,7 @@ from presage.serving.authentication.callers import Caller
 from presage.serving.server.call import Call
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.work_queue import INLINE_BYTES, INLINE_ROWS, THREADS, WorkQueue
+from tests.support.waiting import async_stays_true, async_wait_until
 
 LARGE = INLINE_ROWS + 1
 
@@ -131,8 +132,9 @@ def test_a_deadline_that_passes_in_the_queue_is_detected():
         with working() as (work, rows):
             blocked = [Blocked() for _ in range(THREADS)]
             tasks = [asyncio.ensure_future(work.run(LARGE, 1, call(), b)) for b in blocked]
-            late = asyncio.ensure_future(work.run(LARGE, 1, call(left_s=0.05), never))
-            await asyncio.sleep(0.1)
+            hurried = call(left_s=0.05)
+            late = asyncio.ensure_future(work.run(LARGE, 1, hurried, never))
+            await async_wait_until(lambda: time.monotonic() > hurried.deadline_s)
             for one in blocked:
                 one.let_go.set()
             with pytest.raises(ExpiredError):
@@ -212,8 +214,7 @@ def test_closing_waits_for_running_work():
         task = asyncio.ensure_future(answer)
         await asyncio.to_thread(blocked.begun.wait, 10)
         closing = asyncio.ensure_future(asyncio.to_thread(work.close))
-        await asyncio.sleep(0.05)
-        assert not closing.done()
+        assert await async_stays_true(lambda: not closing.done(), 0.05)
         blocked.let_go.set()
         await closing
         assert await task == b"done"

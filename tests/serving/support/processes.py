@@ -25,6 +25,11 @@ class ServerProcess:
     target: str
     release_id: str
     stderr: list[str] = field(default_factory=list)
+    http_port: int = 0  # of HTTP/JSON; 0 if it is not served
+
+    @property
+    def host(self) -> str:
+        return self.target.rpartition(":")[0]
 
     @property
     def port(self) -> int:
@@ -59,7 +64,9 @@ def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[S
                 process.wait(10)
                 reading.join(5)
                 raise AssertionError(f"said {line!r} and {''.join(stderr)}")
-            yield ServerProcess(process, said[2], said[1], stderr)
+            http = re.search(r" and https?://\S+:(\d+)", line)
+            http_port = int(http[1]) if http else 0
+            yield ServerProcess(process, said[2], said[1], stderr, http_port)
         finally:
             if process.poll() is None:
                 process.kill()

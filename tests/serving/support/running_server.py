@@ -30,12 +30,18 @@ class RunningServer:
         Actual port, also if the options ask for any free port.
     target : str
         gRPC target for clients.
+    address : str
+        Target, and the URL of HTTP/JSON if it is served.
+    http_port : int
+        Port of HTTP/JSON; 0 if it is not served.
     """
 
     def __init__(self, server: Server) -> None:
         self.host = server.host
         self.port = server.port
         self.target = target(server.host, server.port)
+        self.address = server.address
+        self.http_port = server.http_port or 0
         self.metrics = server.metrics
         self._server = server
 

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 from tests.serving.support.processes import free_port
 from tests.support.slurm.fast_clock import FastClock
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -149,11 +149,15 @@ class SlurmCluster:
 
     def until(self, find: Callable[[], T | None], named: str, timeout_s: float = 60.0) -> T:
         """Call ``find`` until it returns something else than None, and return that."""
-        until_s = time.monotonic() + timeout_s
-        while (found := find()) is None:
-            assert time.monotonic() < until_s, f"waited {timeout_s} s for {named}\n{self.logs()}"
-            time.sleep(0.1)
-        return found
+        found: list[T | None] = []
+
+        def is_found() -> bool:
+            found[:] = [find()]
+            return found[0] is not None
+
+        wait_until(is_found, timeout_s, lambda: f"{named}\n{self.logs()}", pause_s=0.1)
+        assert found[0] is not None
+        return found[0]
 
     def logs(self) -> str:
         """Return the last lines of the logs."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 
 class FastClock:
@@ -26,9 +27,9 @@ class FastClock:
 
     def _read(self) -> dict[str, str]:
         """Return the variables of the keeper once it runs ``cat``."""
-        until_s = time.monotonic() + 10
         pid = self._keeper.pid
-        while time.monotonic() < until_s:
+
+        def variables() -> dict[str, str]:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             for one in (str(pid), *children):
                 text = Path(f"/proc/{one}/environ").read_bytes().decode()
@@ -36,5 +37,7 @@ class FastClock:
                 names = [name for name in rows if name.startswith(("FAKETIME", "LD_PRELOAD"))]
                 if "FAKETIME_SHARED" in names:
                     return {name: rows[name] for name in names}
-            time.sleep(0.01)
-        raise AssertionError("faketime did not start")
+            return {}
+
+        found: dict[str, str] = wait_until(variables, what="faketime did not start")
+        return found

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from presage.system.files.atomic_file import replace_text
 from presage.training.job_folder import JobFolder
 from presage.training.leader.job_config import JobConfig, read_config, write_config
 from presage.training.local_job import prepare, request, start_leader
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_true_within, wait_until
 from tests.training.support.worker_process import run_worker
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -100,9 +99,7 @@ class Job:
 
     def wait_paused_or_at(self, gate: str) -> None:
         """Wait until workers wait for a leader that is down, or have reached a gate."""
-        end_s = time.monotonic() + 1.0
-        while time.monotonic() < end_s and not (self.state / f"{gate}.reached").exists():
-            time.sleep(0.005)
+        is_true_within((self.state / f"{gate}.reached").exists, 1.0)
 
     def open(self, gate: str) -> None:
         (self.state / f"{gate}.open").touch()

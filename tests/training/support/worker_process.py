@@ -31,6 +31,7 @@ from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import checkpoint, peer_connections
 from presage.training.worker.run import Run
 from presage.training.worker.training_state import TrainingState
+from tests.support.waiting import wait_until
 
 SAMPLES, FEATURES = 96, 6
 
@@ -141,8 +142,7 @@ def loop(run, model, optimizer, x, y, options, log) -> None:
 def _wait_for(state: str, gate: str) -> None:
     """Wait until a gate is opened; at most until the parent process gives up."""
     Path(state, f"{gate}.reached").touch()
-    while not Path(state, f"{gate}.open").exists():
-        time.sleep(0.002)
+    wait_until(Path(state, f"{gate}.open").exists, 600.0, pause_s=0.002)
 
 
 ON_RESIZE = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from presage.schedulers.health.health_signal import Severity
+from presage.schedulers.live.controller.devices.node_availability import drained_text
 
 REPEAT_S = 3600.0  # within which the same notice or degraded signal of a device counts once
 MAX_RECENT = 16  # signals of a device that are kept to find repeats
-BY_OPERATOR = "it is drained"
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class DeviceHealth:
         Reasons of the sources that report it as failed, by the name of the source.
     drained : bool
         Whether an operator has withdrawn it.
+    drained_by, drain_reason : str
+        Who has withdrawn it, and why; "" if unknown.
     recent : list of [time_s, source, severity, reason]
         Last notices and degraded signals.
     """
@@ -29,6 +31,8 @@ class DeviceHealth:
     failures: dict[str, str] = field(default_factory=dict)
     drained: bool = False
     recent: list[list[Any]] = field(default_factory=list)
+    drained_by: str = ""
+    drain_reason: str = ""
 
     @property
     def has_failed(self) -> bool:
@@ -40,7 +44,7 @@ class DeviceHealth:
         """Why it gets no jobs; "" if it does."""
         if self.failures:
             return f"it failed: {'; '.join(self.failures.values())}"
-        return BY_OPERATOR if self.drained else ""
+        return drained_text(self.drained_by, self.drain_reason) if self.drained else ""
 
     def is_repeat(self, source: str, severity: str, reason: str, now_s: float) -> bool:
         """Return whether a signal says nothing new."""
@@ -63,11 +67,11 @@ class DeviceHealth:
             self.recent.append([now_s, source, severity, reason])
             del self.recent[:-MAX_RECENT]
 
-    def drain(self) -> None:
+    def drain(self, by: str = "", reason: str = "") -> None:
         """Withdraw it for maintenance."""
-        self.drained = True
+        self.drained, self.drained_by, self.drain_reason = True, by, reason
 
     def restore(self) -> None:
         """Return it to service: an operator overrules all signals so far."""
         self.failures.clear()
-        self.drained = False
+        self.drained, self.drained_by, self.drain_reason = False, "", ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from presage.errors import UnknownJobError
+from presage.schedulers.live.controller.devices.node_availability import drained_text
 from presage.schedulers.live.controller.elastic.members import without_members
 from presage.schedulers.live.controller.journal.records import DeviceDrained, Record, Stopping
 from presage.schedulers.live.controller.replayed_state import (
@@ -44,7 +45,14 @@ def find_device(state: ReplayedState, name: str) -> tuple[LiveNode, int]:
 
 
 def drain_device(
-    state: ReplayedState, name: str, tasks: Mapping[str, pb.Task], *, undo: bool, now_s: float
+    state: ReplayedState,
+    name: str,
+    tasks: Mapping[str, pb.Task],
+    *,
+    undo: bool,
+    now_s: float,
+    by: str = "",
+    reason: str = "",
 ) -> list[Record]:
     """Return the records that withdraw a device by request, or return it to service.
 
@@ -54,6 +62,8 @@ def drain_device(
         Device, as NODE/NUMBER.
     tasks : mapping of str to Task
         Tasks that its node reported last.
+    by, reason : str
+        Operator that withdraws it, and why.
     """
     node, device = find_device(state, name)
     health = state.health_of(node.history_ids[device])
@@ -61,10 +71,11 @@ def drain_device(
         is_withdrawn = bool(health.withdrawal_reason)
         return [DeviceDrained(node.name, device, False, now_s)] if is_withdrawn else []
     records: list[Record] = []
-    if not health.drained:
-        records.append(DeviceDrained(node.name, device, True, now_s))
+    if not health.drained or (reason and reason != health.drain_reason):
+        records.append(DeviceDrained(node.name, device, True, now_s, by, reason))
     jobs = state.at_node.get(node.name, {}).values()
-    return records + list(leave_devices(jobs, node.name, {device: "it is drained"}, tasks, now_s))
+    withdrawn = {device: drained_text(by, reason)}
+    return records + list(leave_devices(jobs, node.name, withdrawn, tasks, now_s))
 
 
 def leave_devices(

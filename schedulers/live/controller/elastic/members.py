@@ -205,7 +205,7 @@ def _last_record(
     if (job.is_complete or any(end.finished for end in ends)) and not late:
         return ended(Stage.FINISHED, "")
     if job.cancel:
-        return ended(Stage.CANCELLED, job.reason)
+        return ended(job.final_stage, job.reason)
     is_ending = job.stage is Stage.LEAVING
     has_failed = bool(late) or (not is_ending and any(end.failed for end in ends))
     reason = late or (job.reason if is_ending else _last_failure(ends))

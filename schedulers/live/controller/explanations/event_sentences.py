@@ -14,12 +14,14 @@ from presage.schedulers.live.controller.journal.records import (
     DeviceDrained,
     Ended,
     HealthReported,
+    Held,
     LeaseChanged,
     MemberEnded,
     NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
+    PriorityChanged,
     Pruned,
     Record,
     Requeued,
@@ -58,6 +60,16 @@ def event_details(record: Record) -> str:
 @event_details.register
 def _(record: Submitted) -> str:
     return "latency-sensitive" if record.job.get("latency_sensitive") else "best-effort"
+
+
+@event_details.register
+def _(record: Held) -> str:
+    return "does not start until it is released" if record.held else "released"
+
+
+@event_details.register
+def _(record: PriorityChanged) -> str:
+    return f"to {record.priority}"
 
 
 @event_details.register
@@ -121,7 +133,7 @@ def _(record: NodeJoined) -> str:
 
 @event_details.register
 def _(record: NodeDrained) -> str:
-    return "gets no jobs" if record.drained else "gets jobs again"
+    return _drain(record) if record.drained else "gets jobs again"
 
 
 @event_details.register
@@ -135,7 +147,7 @@ def _(record: HealthReported) -> str:
 
 @event_details.register
 def _(record: DeviceDrained) -> str:
-    return f"device {record.device} {'gets no jobs' if record.drained else 'gets jobs again'}"
+    return f"device {record.device} {_drain(record) if record.drained else 'gets jobs again'}"
 
 
 @event_details.register
@@ -146,6 +158,10 @@ def _(record: NodeLost) -> str:
 @event_details.register
 def _(record: ClockSet) -> str:
     return "the machine was restarted, or the cluster is new"
+
+
+def _drain(record: NodeDrained | DeviceDrained) -> str:
+    return f"gets no jobs{f': {record.reason}' if record.reason else ''}"
 
 
 def _shares(allocations: list[list[int]]) -> str:

@@ -46,6 +46,9 @@ def summarize_job(core: Core, job: LiveJob, position: int, now_s: float) -> str:
 
 
 def _summarize_pending(core: Core, job: LiveJob, position: int, now_s: float) -> str:
+    closed = core.state.gates.closed_reason(job)
+    if closed:
+        return f"it waits: {closed}"
     view = core.view(now_s)
     queue = f"; it is no. {position} in the queue" if position else ""
     if view is None:

@@ -122,12 +122,47 @@ class MemberEnded:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Request to end an attempt; with ``cancel`` the job ends, else it waits again."""
+    """Request to end an attempt; with ``cancel`` the job ends, else it waits again.
+
+    Attributes
+    ----------
+    stage : str
+        Stage of the job after its end; "" if it is cancelled, without time to save its state.
+    """
 
     job_id: str
     attempt: int
     reason: str
     cancel: bool
+    time_s: float
+    stage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Hold of a job, which does not start while it lasts, or its release.
+
+    Attributes
+    ----------
+    by : str
+        Client that holds or releases it.
+    by_admin : bool
+        Whether only administrators may release it.
+    """
+
+    job_id: str
+    held: bool
+    by: str
+    by_admin: bool
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """Another priority of a job than that of its submission."""
+
+    job_id: str
+    priority: int
     time_s: float
 
 
@@ -225,11 +260,19 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """Start or end of draining a node."""
+    """Start or end of draining a node.
+
+    Attributes
+    ----------
+    by, reason : str
+        Client that drained it, and why; "" if unknown.
+    """
 
     node: str
     drained: bool
     time_s: float
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +297,20 @@ class HealthReported:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDrained:
-    """Withdrawal of a device of a node by an operator, or its return to service."""
+    """Withdrawal of a device of a node by an operator, or its return to service.
+
+    Attributes
+    ----------
+    by, reason : str
+        As in :class:`NodeDrained`.
+    """
 
     node: str
     device: int
     drained: bool
     time_s: float
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,18 +331,18 @@ class ClockSet:
 
 
 Record = (
-    Submitted | Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended | Pruned
-    | NodeJoined | NodeDrained | NodeLost | HealthReported | DeviceDrained | ClockSet
-    | LeaseChanged | ClusterCreated
+    Submitted | Held | PriorityChanged | Placed | Started | Resized | MemberEnded | Stopping
+    | Requeued | Ended | Pruned | NodeJoined | NodeDrained | NodeLost | HealthReported
+    | DeviceDrained | ClockSet | LeaseChanged | ClusterCreated
 )  # fmt: skip
 PRINCIPAL = "principal"  # key of a row: the client that caused the record
 
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
-        Submitted, Placed, Started, Resized, MemberEnded, Stopping, Requeued, Ended, Pruned,
-        NodeJoined, NodeDrained, NodeLost, HealthReported, DeviceDrained, ClockSet, LeaseChanged,
-        ClusterCreated,
+        Submitted, Held, PriorityChanged, Placed, Started, Resized, MemberEnded, Stopping, Requeued,
+        Ended, Pruned, NodeJoined, NodeDrained, NodeLost, HealthReported, DeviceDrained, ClockSet,
+        LeaseChanged, ClusterCreated,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from presage.errors import InvalidRequestError, OverloadedError
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.devices.node_availability import MAX_REASON_LENGTH
 from presage.schedulers.live.controller.explanations.event_sentences import make_event
 from presage.schedulers.live.controller.explanations.explain import (
     find_candidates,
@@ -22,8 +23,14 @@ from presage.schedulers.live.controller.explanations.explain import (
 )
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
+from presage.schedulers.live.controller.operations.job_changes import (
+    change_priority,
+    hold_jobs,
+    requeue_jobs,
+)
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.controller.server.outage_messages import outages_response
 from presage.schedulers.live.controller.status_messages import (
@@ -63,6 +70,9 @@ class ClusterService:
                 "Submit": unary("Submit", "submit", self.submit),
                 # Methods with the role view check the owner of each job.
                 "Cancel": unary("Cancel", "view", self.cancel),
+                "Hold": unary("Hold", "view", self.hold),
+                "Requeue": unary("Requeue", "view", self.requeue),
+                "SetPriority": unary("SetPriority", "view", self.set_priority),
                 "List": unary("List", "view", self.list),
                 "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
@@ -101,15 +111,52 @@ class ClusterService:
         """Cancel jobs."""
         request = parse_request(pb.CancelRequest, content)
 
-        def cancel(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
-            return core.cancel(request.job_ids, now_s, now_unix_s, call.caller), None
+        def cancel(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
+            names = list(request.job_ids)
+            if request.user or request.all:
+                names += core.cancellable(request.user, call.caller)
+            records = core.cancel(names, now_s, now_unix_s, call.caller)
+            return records, [getattr(record, "job_id", "") for record in records]
 
-        await self._controller.change(cancel, call.caller.name)
-        return pb.CancelResponse().SerializeToString()
+        cancelled = await self._controller.change(cancel, call.caller.name)
+        return pb.CancelResponse(job_ids=cancelled).SerializeToString()
+
+    async def hold(self, content: bytes, call: Call) -> bytes:
+        """Hold or release jobs."""
+        request = parse_request(pb.HoldRequest, content)
+
+        def hold(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            names, release = request.job_ids, request.release
+            return hold_jobs(core.state, names, now_s, call.caller, release=release), None
+
+        await self._controller.change(hold, call.caller.name)
+        return pb.HoldResponse().SerializeToString()
+
+    async def requeue(self, content: bytes, call: Call) -> bytes:
+        """Return running jobs to the queue."""
+        request = parse_request(pb.RequeueRequest, content)
+
+        def requeue(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            return requeue_jobs(core.state, request.job_ids, now_s, call.caller), None
+
+        await self._controller.change(requeue, call.caller.name)
+        return pb.RequeueResponse().SerializeToString()
+
+    async def set_priority(self, content: bytes, call: Call) -> bytes:
+        """Set the priority of jobs."""
+        request = parse_request(pb.SetPriorityRequest, content)
+
+        def change(core: Core, now_s: float, _: float) -> tuple[list[Record], None]:
+            names, priority = request.job_ids, request.priority
+            return change_priority(core.state, names, priority, now_s, call.caller), None
+
+        await self._controller.change(change, call.caller.name)
+        return pb.SetPriorityResponse().SerializeToString()
 
     async def list(self, content: bytes, call: Call) -> bytes:
         """List jobs and nodes; the public part only for jobs of other users."""
         request = parse_request(pb.ListRequest, content)
+        check_states(request.states)
         sees_problems = call.caller.is_admin or "submit" in call.caller.roles
 
         def row(core: Core, job: LiveJob, now_s: float, position: int = 0) -> pb.JobStatus:
@@ -121,6 +168,7 @@ class ClusterService:
             jobs = [core.job(job_id) for job_id in request.job_ids] or sort_jobs(
                 core.state, positions, with_ended=request.include_ended
             )
+            jobs = select_jobs(core, jobs, request)
             listed = jobs[: request.limit if request.limit > 0 else MAX_LISTED]
             return pb.ListResponse(
                 jobs=[row(core, job, now_s, positions.get(job.job_id, 0)) for job in listed],
@@ -158,9 +206,20 @@ class ClusterService:
     async def drain(self, content: bytes, call: Call) -> bytes:
         """Start or stop draining a node or a device."""
         request = parse_request(pb.DrainRequest, content)
+        if len(request.reason) > MAX_REASON_LENGTH or not request.reason.isprintable():
+            raise InvalidRequestError(
+                f"reason: must have at most {MAX_REASON_LENGTH} printable characters; shorten it"
+            )
 
         def drain(core: Core, now_s: float, _: float) -> tuple[list[Record], list[str]]:
-            records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
+            records = core.drain(
+                request.node,
+                undo=request.undo,
+                evict=request.evict,
+                now_s=now_s,
+                by=call.caller.name,
+                reason=request.reason,
+            )
             return records, core.jobs_at(request.node)
 
         remaining = await self._controller.change(drain, call.caller.name)

@@ -25,6 +25,7 @@ from presage.schedulers.what_if.snapshot import (
     Snapshot,
     take_snapshot,
 )
+from presage.system.text.units import counted
 
 MAX_PAST = 2_000  # last ended jobs that are read
 
@@ -63,6 +64,7 @@ class LiveCopy:
     all_since_s: float
     leaving: Sequence[_Leaving]
     unschedulable: Mapping[str, tuple[LiveJob, str]]
+    closed: Mapping[str, tuple[LiveJob, str]]
     elsewhere: Mapping[str, tuple[LiveJob, str]]
     devices: Mapping[str, list[list[Any]]]
     silent: Sequence[str]
@@ -75,7 +77,7 @@ class LiveCopy:
         for live in self.new:
             jobs[live.job_id] = live.submitted.job
             pending[live.job_id] = JobStatus(Phase.PENDING, found.now_s)
-        apart = {**self.unschedulable, **self.elsewhere}
+        apart = {**self.unschedulable, **self.closed, **self.elsewhere}
         jobs.update((job_id, live.submitted.job) for job_id, (live, _) in apart.items())
         returning = tuple(
             Returning(one.live.submitted.job, one.status, one.at_s, one.done, one.why)
@@ -95,10 +97,17 @@ class LiveCopy:
             returning=returning,
             impossible={job_id: why for job_id, (_, why) in self.unschedulable.items()},
             elsewhere={job_id: why for job_id, (_, why) in self.elsewhere.items()},
+            closed={job_id: why for job_id, (_, why) in self.closed.items()},
             is_live=True,
             past=Past([self._past_job(live) for live in self.ended], self.all_since_s),
-            assumptions=tuple(f"node {name} does not come back" for name in self.silent),
+            assumptions=self._assumptions(),
         )
+
+    def _assumptions(self) -> tuple[str, ...]:
+        nodes = (f"node {name} does not come back" for name in self.silent)
+        count = counted(len(self.closed), "job")
+        closed = f"{count} that wait{'s' if len(self.closed) == 1 else ''} for more than devices"
+        return (*nodes, *([f"no start of {closed}"] if self.closed else []))
 
     def _past_job(self, live: LiveJob) -> PastJob:
         job, devices = live.submitted.job, self.devices.get(live.node, ())
@@ -139,6 +148,7 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
         oldest_s if is_cut else 0.0,
         list({one.live.job_id: one for one in _leaving_jobs(core, view, silent, now_s)}.values()),
         {one: (state.jobs[one], why) for one, why in view.unschedulable.items()},
+        dict(_closed_jobs(core)),
         dict(_jobs_elsewhere(core, view, silent)),
         {name: node.devices for name, node in state.nodes.items()},
         silent,
@@ -167,6 +177,14 @@ def _leaving_jobs(
                 yield _Leaving(live, status, now_s, done, f"it leaves node {name}")
             elif live.job_id in view.unplaced:
                 yield _Leaving(live, status, now_s, done, f"node {name} has no devices for it")
+
+
+def _closed_jobs(core: Core) -> Iterator[tuple[str, tuple[LiveJob, str]]]:
+    """Yield the waiting jobs that are not in the queue, with reasons."""
+    if core.state.stages[Stage.WAITING]:
+        for live in core.state.jobs.values():
+            if live.stage is Stage.WAITING and (why := core.state.gates.closed_reason(live)):
+                yield live.job_id, (live, why)
 
 
 def _jobs_elsewhere(

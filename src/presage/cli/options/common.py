@@ -11,12 +11,12 @@ import typer
 from presage.errors import ConfigError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def seconds_of(duration: str, option: str) -> float:
-    """Return the seconds of "150", "150s", "9m" or "1h"."""
-    number = duration.rstrip("smh")
+    """Return the seconds of "150", "150s", "9m", "1h" or "2d"."""
+    number = duration.rstrip("smhd")
     try:
         found = float(number) * _UNITS.get(duration[len(number) :], math.nan)
     except ValueError:

@@ -26,8 +26,8 @@ from rich.tree import Tree
 from presage.system.text.printable import printable
 
 __all__ = [
-    "Console", "Name", "Names", "Table", "Tree", "box", "print_table", "say", "show_whole",
-    "styled", "table_width",
+    "Console", "Name", "Names", "Table", "Tree", "box", "clear_screen", "print_table", "say",
+    "show_whole", "styled", "table_width",
 ]  # fmt: skip
 
 MOST_WIDTH = 400  # columns of a table that is wider than the terminal
@@ -123,15 +123,21 @@ def shorten_middle(text: str, width: int) -> str:
     return f"{head}…{tail}"
 
 
-def print_table(table: Table) -> None:
+def print_table(table: Table, *, is_whole: bool = False) -> None:
     """Print a table as wide as the terminal, or as COLUMNS says; a pipe gets whole cells.
 
-    A table that is too wide wraps its texts between words and shortens its names in the middle.
+    A table that is too wide wraps its texts between words and shortens its names in the middle,
+    unless ``is_whole``: then its lines are longer than the terminal.
     """
     console = Console()
-    console.width = table_width()
+    console.width = MOST_WIDTH if is_whole else table_width()
     _fit(table, console)
     console.print(table)
+
+
+def clear_screen() -> None:
+    """Clear the terminal, so that the next table replaces the last one."""
+    Console().clear()
 
 
 def table_width() -> int:
@@ -166,6 +172,8 @@ def _sizes(column: Column, console: Console, wide: ConsoleOptions) -> tuple[int,
     with_head = max(whole, head.minimum)
     if any(isinstance(cell, Name | Names) for cell in (column.header, *column.cells)):
         return max(whole, head.maximum), with_head, with_head, least, least
+    if column.no_wrap:
+        least = max(head.minimum, whole)
     wrapped = max(least, _MIN_TEXT_WIDTH) if whole > _MIN_TEXT_WIDTH else least
     return max(whole, head.maximum), with_head, wrapped, wrapped, least
 

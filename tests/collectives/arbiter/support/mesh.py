@@ -6,10 +6,11 @@ import pickle
 import socket
 import struct
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any
+
+from tests.support.waiting import wait_until
 
 
 class Mesh:
@@ -55,6 +56,5 @@ class Mesh:
 
 def _port(folder: Path, peer: int) -> int:
     path = folder / f"{peer}.port"
-    while not path.exists():
-        time.sleep(0.01)
+    wait_until(path.exists)
     return int(path.read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pynvml
@@ -26,6 +25,7 @@ from presage.pipelines.profiling.running.gpu_sharing import (
 )
 from presage.pipelines.profiling.running.profiler import undivided_share
 from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
+from tests.support.waiting import wait_until
 
 CPU = detect(gpu=False)
 WHERE = responses(DeviceGetHandleByIndex="handle")
@@ -74,12 +74,7 @@ def test_without_its_program_a_daemon_is_searched_among_the_processes(no_daemon)
     sleeps = [name, "-c", "import time; time.sleep(60)"]
     process = subprocess.Popen(sleeps, executable=sys.executable)
     try:
-        for _ in range(100):  # its name is there a moment after its process is
-            if is_mps_daemon_running():
-                break
-            time.sleep(0.05)
-        else:
-            pytest.fail("it is not found")
+        wait_until(is_mps_daemon_running)  # its name is there a moment after its process is
     finally:
         process.kill()
         process.wait()

@@ -170,7 +170,7 @@ def test_a_busy_process_is_foreign_load_unless_it_is_a_member():
         stranger, member = CpuSampler(), CpuSampler()
         stranger.start([])
         member.start([burner.pid])
-        time.sleep(0.5)
+        wait_until(lambda: sum(psutil.Process(burner.pid).cpu_times()[:2]) > 0.3)
         as_stranger, as_member = stranger.stop(), member.stop()
     finally:
         burner.kill()

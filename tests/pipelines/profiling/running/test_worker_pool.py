@@ -14,6 +14,7 @@ from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker_pool import SPARES, Workers
 from presage.pipelines.profiling.zoo import parse
 from presage.system.processes.child_process import Child
+from tests.support.waiting import wait_until
 
 JOB = parse("mlp/w128-d2/b8/sgd")
 
@@ -56,8 +57,7 @@ def test_a_dead_spare_is_replaced(workers):
     with workers:
         (spare,) = workers.spares
         psutil.Process(spare.pid).kill()
-        while spare.alive:  # a moment longer
-            time.sleep(0.01)
+        wait_until(lambda: not spare.alive)  # a moment longer
         child = workers.begin(JOB, Share())
         assert child is not spare
         assert child.read(until_s=time.monotonic() + 120)["event"] == "ready"

@@ -13,6 +13,7 @@ from presage.pipelines.profiling.sampling import dcgm
 from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 from tests.pipelines.profiling.gpu_window import MEMORY, WHERE, sample
 from tests.pipelines.profiling.recorded_nvml import RECORDINGS, RecordedNvml
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("gpu_machine")
 
@@ -65,13 +66,16 @@ def test_without_dcgm_counters_gpm_is_used_and_the_reason_is_logged_once(tmp_pat
 
 def test_a_hanging_dcgm_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(dcgm, "PATIENCE_S", 0.2)
-    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+    deaf = (
+        "import pathlib, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"pathlib.Path({str(tmp_path / 'deaf')!r}).touch(); time.sleep(60)"
+    )
     install_dcgmi(tmp_path, deaf)
     counter = dcgm.Dcgm(0)
     counter.start()
     assert counter.process is not None
     pid = counter.process.pid
-    time.sleep(0.3)
+    wait_until((tmp_path / "deaf").exists)
 
     assert counter.stop().activity is None
     assert not Path(f"/proc/{pid}").exists()

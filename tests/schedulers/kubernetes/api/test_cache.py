@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from weakref import ref
 
@@ -288,10 +288,10 @@ def event(n: int) -> dict:
 def test_an_ended_watch_is_renewed_without_a_backoff(server, monkeypatch):
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.MIN_BACKOFF_S", 9.0)
     with running_cache(server, watch_timeout_s=1.0) as cache:
-        time.sleep(1.2)
+        poll(lambda: len(server.requests_to("watch")) >= 2 * KINDS, 8.0)
         server.create("pods", pod("a"))
-        wait_until(cache, matches_server(server), timeout_s=0.5)
-        assert max(cache.lag_s().values()) < 1.3
+        wait_until(cache, matches_server(server), timeout_s=5.0)
+        assert max(cache.lag_s().values()) < 5  # of a backoff of 9 s
     assert len(server.requests_to("list")) == KINDS
     assert len(server.requests_to("watch")) > KINDS
 
@@ -333,8 +333,9 @@ def test_retry_after_delays_the_next_request(server, cache):
     server.fail_requests("watch", "/pods$", 429, retry_after_s=1)
     server.requests.clear()
     server.drop_watches()
-    time.sleep(0.8)
-    assert len(server.requests_to("watch", "/pods$")) == 1
+    poll(lambda: len(server.requests_to("watch", "/pods$")) == 2)
+    rejected, repeated = server.requests_to("watch", "/pods$")
+    assert repeated.received_s - rejected.received_s >= 1.0
     server.wait_for_watches(KINDS)
 
 
@@ -344,10 +345,7 @@ def test_the_cache_recovers_after_the_server_was_down(server, cache):
     server.go_down()
     server.create("pods", pod("a"))
     server.delete("nodes", "n")
-    time.sleep(0.3)  # a last response may still be in flight
-    lag_s = cache.lag_s()["Pod"]
-    time.sleep(0.3)
-    assert cache.lag_s()["Pod"] >= lag_s + 0.3
+    poll(lambda: cache.lag_s()["Pod"] >= 0.6)
     assert set(cache.snapshot().nodes) == {"n"}, "cached objects stay until there is an event"
     server.come_up()
     wait_until(cache, matches_server(server))
@@ -449,8 +447,10 @@ def test_the_cache_stops_at_once_during_any_request_or_wait(server, how):
             server.fail_requests("watch", "", 429, times=KINDS, retry_after_s=5)
         else:
             server.delay(how.split()[0], "", 3.0, times=KINDS)
+        server.requests.clear()
         server.drop_watches()
-        time.sleep(0.3)
+        verb = "list" if how == "list hangs" else "watch"
+        poll(lambda: len(server.requests_to(verb)) >= KINDS)
         version = cache.snapshot().version
         results: list[bool] = []
         waiting = threading.Thread(target=lambda: results.append(cache.wait(version, 5)))
@@ -481,13 +481,14 @@ def test_entry_times_out_when_the_server_hangs(server):
 def test_a_silent_connection_times_out(server, monkeypatch):
     """A machine without power does not reset connections."""
     monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.WATCH_GRACE_S", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
         api = server.client()
         with Cache(api, watch_timeout_s=0.3) as cache:
             host = api.configuration.host
             api.configuration.host = f"http://127.0.0.1:{silent.getsockname()[1]}"
             server.drop_watches()
-            time.sleep(0.3)
+            silent.settimeout(60)
+            stack.enter_context(silent.accept()[0])  # a watch waits for its response there
             server.create("pods", pod("a"))
             api.configuration.host = host
             wait_until(cache, matches_server(server))

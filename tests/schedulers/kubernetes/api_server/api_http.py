@@ -56,6 +56,7 @@ class Request(NamedTuple):
     verb: str
     route: Route
     user_agent: str
+    received_s: float  # by time.monotonic()
 
 
 def request_verb(method: str, route: Route, query: dict[str, str]) -> str:
@@ -157,7 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
             route = parse_path(url.path)
             verb = request_verb(self.command, route, query)
             agent = self.headers.get("User-Agent", "")
-            server.requests.append(Request(self.command, url.path, query, verb, route, agent))
+            server.requests.append(
+                Request(self.command, url.path, query, verb, route, agent, time.monotonic())
+            )
             fault = server.faults.take((self.command, verb), url.path)
             if fault.delay_s:
                 server.stopping.wait(fault.delay_s)

@@ -286,20 +286,26 @@ def test_lists_select_by_labels_and_fields(server, core, labels, fields, found):
     assert_error(400, "BadRequest", core.list_namespaced_pod, where, field_selector="spec.no=1")
 
 
+def next_page(page) -> str | None:
+    """Return the token for the next page, which the client names as the keyword ``continue``."""
+    token: str | None = page.metadata._continue
+    return token
+
+
 def test_pages_are_consistent_and_expire(server, core):
     for number in range(5):
         server.create("pods", pod(f"a-{number}"))
     first = core.list_namespaced_pod("default", limit=2)
     server.delete("pods", "a-4")
-    second = core.list_namespaced_pod("default", limit=2, _continue=first.metadata._continue)
-    third = core.list_namespaced_pod("default", limit=2, _continue=second.metadata._continue)
+    second = core.list_namespaced_pod("default", limit=2, _continue=next_page(first))
+    third = core.list_namespaced_pod("default", limit=2, _continue=next_page(second))
 
     assert first.metadata.remaining_item_count == 3
     assert names([*first.items, *second.items, *third.items]) == [f"a-{n}" for n in range(5)]
     assert first.metadata.resource_version == third.metadata.resource_version
-    assert third.metadata._continue is None
+    assert next_page(third) is None
     server.compact()
-    token = first.metadata._continue
+    token = next_page(first)
     assert_error(410, "Expired", core.list_namespaced_pod, "default", limit=2, _continue=token)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -22,7 +21,11 @@ from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
+
+
+def is_deleted(one) -> bool:
+    return "deletionTimestamp" in one["metadata"]
 
 
 def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
@@ -47,9 +50,9 @@ def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
                 server.drop_watches()
                 assert len(KubeScheduler(server.url).step()) == 2
                 wait_until(lambda: server.requests_to("list", "/namespaces/default/pods"))
-                time.sleep(0.3)
+                assert stays_true(lambda: not any(map(is_deleted, server.all("pods"))), 0.3)
             finally:
                 stopping.set()
                 gate.join()
-        assert not any("deletionTimestamp" in one["metadata"] for one in server.all("pods"))
+        assert not any(map(is_deleted, server.all("pods")))
         assert not any(one["reason"] == "PlanRolledBack" for one in server.all("events"))

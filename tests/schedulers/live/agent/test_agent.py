@@ -39,6 +39,7 @@ from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import LOGGER
 from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, alive, ended, job_pid, shim_pid
+from tests.support.waiting import async_wait_until
 
 GIB = 2**30
 CPU = Slot("cpu-1", 4 * GIB, cpus=(0,))
@@ -106,16 +107,13 @@ class Played:
             agent = self.agent
             await asyncio.to_thread(agent.adopt_tasks)
             working = asyncio.create_task(agent.run())
-            ends_s = asyncio.get_running_loop().time() + within_s
             for step in steps:
                 if isinstance(step, pb.NodeCommands):
                     step.report_number = (await anext(agent.reports())).number
                     agent.receive(step)
-                    continue
-                while not step():
+                else:
+                    await async_wait_until(lambda: working.done() or step(), within_s)  # noqa: B023
                     assert not working.done(), working.exception()
-                    assert asyncio.get_running_loop().time() < ends_s
-                    await asyncio.sleep(0.02)
             working.cancel()
 
         asyncio.run(living())
@@ -129,7 +127,7 @@ class Played:
 
     def dies(self) -> None:
         """Release the state folder for another agent."""
-        os.close(self.agent._lock)
+        self.agent.close()
 
     def ended(self, name: str, attempt: int = 1) -> bool:
         task = self.agent.core.tasks.get((name, attempt))
@@ -362,14 +360,11 @@ def test_commands_of_many_megabytes_are_received(state):
     async def until_it_ended():
         with controller_that_says(answer) as target:
             serving = asyncio.create_task(served(target))
-            ends_s = asyncio.get_running_loop().time() + 60.0
-            while not played.ended("job") and asyncio.get_running_loop().time() < ends_s:
-                await asyncio.sleep(0.05)
+            await async_wait_until(lambda: played.ended("job"))
             serving.cancel()
             await serving
 
     asyncio.run(until_it_ended())
-    assert played.ended("job")
 
 
 def test_a_job_of_several_gpus_sees_all_of_them(state):
@@ -611,10 +606,10 @@ class Locks(pb_grpc.NodeServiceServicer):
     """Node service that accepts or rejects the token of an agent at each attachment."""
 
     def __init__(self, *lets_in):
-        self._lets_in = list(lets_in)
+        self.lets_in = list(lets_in)
 
     def Attach(self, request_iterator, context):
-        if not self._lets_in.pop(0):
+        if not self.lets_in.pop(0):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such token")
         report = next(request_iterator)
         yield orders(report_number=report.number)
@@ -633,8 +628,7 @@ def test_an_agent_that_was_once_accepted_retries_after_its_token_is_rejected(sta
 
         async def served(target: str) -> bool:
             serving = asyncio.create_task(serve_node(played.agent, target, credentials))
-            while answers._lets_in and not serving.done():
-                await asyncio.sleep(0.05)
+            await async_wait_until(lambda: not answers.lets_in or serving.done())
             outlived = not serving.done()
             serving.cancel()
             with suppress(asyncio.CancelledError):

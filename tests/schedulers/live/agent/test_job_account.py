@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ from tests.schedulers.live.agent.node import (
     shim_pid,
 )
 from tests.schedulers.live.agent.test_agent import Played, order, orders
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 
 @pytest.fixture
@@ -381,8 +380,7 @@ def test_a_reused_process_id_is_not_signalled(node):
         found = stat(one.pid)
         assert found is not None
         send(signal.SIGKILL, {one.pid: found._replace(start=found.start - 1)})
-        time.sleep(0.2)
-        assert one.poll() is None
+        assert stays_true(lambda: one.poll() is None, 0.2)
         send(signal.SIGKILL, {one.pid: found})
         assert one.wait(20) == -signal.SIGKILL
 

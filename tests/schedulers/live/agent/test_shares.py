@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from tests.schedulers.live.agent.node import (
     letter,
     says,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 MIB = 2**20
 
@@ -145,8 +146,7 @@ def test_a_paused_task_uses_no_processor_and_continues_later(node, groups):
     set_desired_state(folder, DesiredState(500, paused=True))
     wait_until(lambda: letter(job_pid(folder)) == "T")
     before = spent_s(job_pid(folder))
-    time.sleep(0.8)
-    assert spent_s(job_pid(folder)) == before
+    assert stays_true(lambda: spent_s(job_pid(folder)) == before, 0.8)
     done = done_by(folder)
 
     set_desired_state(folder, DesiredState(500))
@@ -161,7 +161,7 @@ def test_a_pause_stops_processes_that_left_the_process_group(node):
     below = wait_until(
         lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found)
     )
-    time.sleep(0.2)
+    wait_until(lambda: len({os.getsid(pid) for pid in below}) == 2)
 
     set_desired_state(folder, DesiredState(paused=True))
     wait_until(lambda: all(letter(pid) == "T" for pid in below))
@@ -173,9 +173,8 @@ def test_a_pause_stops_processes_that_left_the_process_group(node):
 def test_the_smallest_share_is_accepted(node, groups):
     folder = node.start(SLEEPS, wanted=DesiredState(1), cpus=(0,), use_control_groups=groups)
     job_pid(folder)
-    time.sleep(0.5)
 
-    assert task_state(folder) == TaskState.RUNNING
+    assert stays_true(lambda: task_state(folder) == TaskState.RUNNING, 0.5)
     set_desired_state(folder, DesiredState(1000))
     says(folder, "up")
 

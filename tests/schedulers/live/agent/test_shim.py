@@ -42,7 +42,7 @@ from tests.schedulers.live.agent.node import (
     saved_by,
     says,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 CHECKPOINT = DesiredState(end=End(checkpoint=True, reason="preempted"))
 AT_ONCE = DesiredState(end=End(checkpoint=False))
@@ -306,13 +306,13 @@ def test_a_job_without_a_signal_handler_is_ended_by_the_checkpoint_request(node)
 
 
 def test_an_end_without_a_checkpoint_shortens_the_grace_period(node):
-    folder = node.start(DEAF, grace_s=600.0)
+    heard = "lambda *_: print('asked for a checkpoint', flush=True)"
+    folder = node.start(DEAF.replace("SIGUSR1, signal.SIG_IGN", f"SIGUSR1, {heard}"), grace_s=600.0)
     says(folder, "up")
     set_desired_state(folder, CHECKPOINT)
-    time.sleep(0.1)
+    says(folder, "asked")
     set_desired_state(folder, DesiredState())  # an end cannot be withdrawn
-    time.sleep(0.1)
-    assert task_state(folder) == TaskState.RUNNING
+    assert stays_true(lambda: task_state(folder) == TaskState.RUNNING, 0.1)
 
     set_desired_state(folder, AT_ONCE)
 
@@ -386,7 +386,7 @@ def test_a_job_that_forks_endlessly_is_ended(node):
     )
     folder = node.start(code, use_control_groups=False)
     says(folder, "up")
-    time.sleep(0.3)
+    wait_until(lambda: len(node.processes()) > 5)
 
     set_desired_state(folder, AT_ONCE)
 
@@ -422,10 +422,9 @@ def test_a_damaged_lease_is_ignored_and_the_last_valid_one_applies(node, over_s)
     says(folder, "up")
     for text in ("", "7", "{}", '{"until_boottime_s": NaN}', '{"until_boottime_s": 1}'):
         (node.state / "lease").write_text(text)
-        time.sleep(0.02)
+        assert stays_true(lambda: task_state(folder) == TaskState.RUNNING, 0.02)
     (node.state / "lease").unlink()
-    time.sleep(0.7)
-    assert task_state(folder) == TaskState.RUNNING
+    assert stays_true(lambda: task_state(folder) == TaskState.RUNNING, 0.7)
 
     write_lease(node.state, over_s)
 
@@ -444,8 +443,7 @@ def test_without_a_lease_nothing_starts(node):
 def test_a_task_waits_for_its_first_lease(node):
     (node.state / "lease").unlink()
     folder = node.start("print('up')")
-    time.sleep(0.2)
-    assert folder.log.read_text() == ""
+    assert stays_true(lambda: folder.log.read_text() == "", 0.2)
 
     node.lease(600.0)
 
@@ -522,8 +520,7 @@ def test_a_damaged_desired_state_is_ignored(node):
     for text in ("", "{", "[]", '{"compute_milli": 0, "paused": false, "end": null}', "null"):
         folder.desired_state_file.write_text(text)
         os.kill(folder.holder(), signal.SIGHUP)
-        time.sleep(0.02)
-    assert task_state(folder) == TaskState.RUNNING
+        assert stays_true(lambda: task_state(folder) == TaskState.RUNNING, 0.02)
     before = done_by(folder)
 
     wait_until(lambda: done_by(folder) > before)

@@ -48,7 +48,7 @@ from tests.schedulers.live.agent.node import (
     says,
     shim_pid,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays_true, wait_until
 
 LEAVES_HOME = """
 import os, time
@@ -321,14 +321,13 @@ def test_a_full_disk_loses_neither_a_job_nor_its_exit(small_disk):
     extended_s = read_lease(node.state)
     assert extended_s is not None
     assert extended_s > boottime_s() + 800.0
-    time.sleep(0.8)
-    assert alive(pid)
+    assert stays_true(lambda: alive(pid), 0.8)
 
     os.kill(pid, signal.SIGUSR1)  # ends the job
     wait_until(lambda: not alive(pid))
-    time.sleep(0.3)
-    assert alive(shim)
-    assert task_state(folder) == TaskState.RUNNING
+    assert stays_true(
+        lambda: alive(shim) and task_state(folder) == TaskState.RUNNING, 0.3
+    )  # it cannot record the exit yet
     filling.unlink()
 
     assert (ended(folder).code, ended(folder).reason) == (0, "")
@@ -396,9 +395,9 @@ def test_nothing_starts_while_the_disk_is_full(small_disk):
             file.write(b"x" * 512)
 
     assert launch(task)
-    time.sleep(0.3)
+    wait_until(lambda: task_state(task.folder) == TaskState.RUNNING)
+    assert stays_true(lambda: not task.folder.started, 0.3)
     assert task_state(task.folder) == TaskState.RUNNING
-    assert not task.folder.started
     filling.unlink()
 
     assert ended(task.folder).code == 0

@@ -36,6 +36,7 @@ from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.log import LOGGER
+from tests.support.waiting import async_stays_true, async_wait_until
 
 GIB = 2**30
 
@@ -156,12 +157,10 @@ async def lived(working: Controller, names: list[str]) -> None:
         one = SubmittedJob(Job(name, 0.0), ("train",))
         await working.change(partial(_submit, one))
         await working.report(report(2 * number))
-        while not working.core.state.at_node.get("a"):
-            await asyncio.sleep(0.01)
+        await async_wait_until(lambda: working.core.state.at_node.get("a"))
         attempt = working.core.state.jobs[name].attempt
         await working.report(report(2 * number + 1, (name, attempt)))
-    while len(working.core.state.ended) > 3:
-        await asyncio.sleep(0.05)
+    await async_wait_until(lambda: len(working.core.state.ended) <= 3)
     running.cancel()
 
 
@@ -214,8 +213,7 @@ def test_leases_are_renewed_only_while_this_controller_owns_the_journal(
             await working.begin()
             assert not await working.report(report(1))  # before the first check of the journal
             running = asyncio.create_task(working.run())
-            while not await working.report(report(2)):
-                await asyncio.sleep(0.01)
+            await async_wait_until(lambda: working.report(report(2)))
 
             def taken() -> None:
                 journal.close()
@@ -249,11 +247,9 @@ def test_commands_are_sent_only_with_a_lease(tmp_path: Path):
         await stream.receive(report(1))  # before the ownership of the journal is checked
         commands = stream.commands(asyncio.create_task(asyncio.sleep(60)))
         first = asyncio.create_task(anext(commands))
-        await asyncio.sleep(0.1)
-        assert not first.done()
+        assert await async_stays_true(lambda: not first.done(), 0.1)
         running = asyncio.create_task(working.run())
-        while not await working.report(report(2)):
-            await asyncio.sleep(0.01)
+        await async_wait_until(lambda: working.report(report(2)))
         await stream.receive(report(3))
         running.cancel()
         return await first

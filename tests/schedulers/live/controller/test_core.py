@@ -63,9 +63,10 @@ class FakeForecaster:
 class World:
     """Core whose records are applied at once, and stored in ``rows``."""
 
-    def __init__(self, policy=None, max_ended_jobs=1000):
+    def __init__(self, policy=None, max_ended_jobs=1000, forecaster=None):
         self.now_s = 0.0
         self.max_ended_jobs = max_ended_jobs
+        self.forecaster = forecaster or FakeForecaster()
         self.policy = policy or Sharing().controller_policy()
         self.rows = []
         self.known = {}
@@ -83,7 +84,7 @@ class World:
     def _forecasts(self, cluster, now_s):
         key = tuple(node.name for node in cluster.nodes)
         if key not in self.known:
-            self.known[key] = Forecasts(FakeForecaster(), cluster)
+            self.known[key] = Forecasts(self.forecaster, cluster)
         return self.known[key]
 
     def write(self, records):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
 
+from presage.errors import InvalidJobError
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
@@ -32,12 +34,18 @@ from presage.schedulers.live.controller.controller_core import END_S, Core
 from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
 from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import record_from_json, record_to_json
+from presage.schedulers.live.controller.operations.job_changes import (
+    change_priority,
+    hold_jobs,
+    requeue_jobs,
+)
 from presage.schedulers.live.controller.replayed_state import ENDED, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.authentication.callers import Caller
 
 GIB = 2**30
 LEASE_S, GRACE_S = 20.0, 4.0
@@ -179,7 +187,9 @@ class World:
                     node.to_agent.append(orders)
         self.forget()
         self.lead()
-        if self.write(self.core.find_lost(self.now_s, self.now_s)):
+        if self.write(self.core.find_lost(self.now_s, self.now_s)) and self.write(
+            self.core.end_due(self.now_s, self.now_s)
+        ):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
@@ -389,6 +399,27 @@ class World:
         device = f"{name}/{self.draw.randrange(len(DEVICES))}"
         self.write(self.core.drain(device, undo=undo, evict=False, now_s=self.now_s))
 
+    def operate(self):
+        """Hold, release, requeue or change the priority of a job, if it has not ended."""
+        state, caller = self.core.state, Caller("", frozenset({"admin"}))
+        names = [self.draw.choice(sorted(state.jobs))]
+        how = self.draw.choice(("hold", "release", "requeue", "priority"))
+        with suppress(InvalidJobError):
+            if how == "requeue":
+                self.write(requeue_jobs(state, names, self.now_s, caller))
+            elif how == "priority":
+                value = self.draw.randrange(-3, 4)
+                self.write(change_priority(state, names, value, self.now_s, caller))
+            else:
+                release = how == "release"
+                self.write(hold_jobs(state, names, self.now_s, caller, release=release))
+
+    def release_all(self):
+        """Release all jobs that are held."""
+        caller = Caller("", frozenset({"admin"}))
+        names = [job.job_id for job in self.core.state.jobs.values() if job.stage not in ENDED]
+        self.write(hold_jobs(self.core.state, names, self.now_s, caller, release=True))
+
     def check_replay(self):
         """Check that the journal replays to the state, and so do the rows of a snapshot."""
         replayed, state = ReplayedState(), self.core.state
@@ -399,6 +430,7 @@ class World:
         for one in (replayed, loaded):
             assert (one.health, one.outages) == (state.health, state.outages)
             assert (one.nodes, one.jobs) == (state.nodes, state.jobs)
+            assert one.gates == state.gates
 
     def submit(self, *jobs):
         while True:
@@ -452,8 +484,11 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
         if world.core.state.nodes and world.chance(0.1):
             world.drain_device(undo=world.draw.random() < 0.8)
+        if world.core.state.jobs and world.chance(0.1):
+            world.operate()
         world.step()
     world.faults = False
+    world.release_all()
     for node in world.nodes.values():
         node.cut_until_s = 0.0
     for _ in range(int(LEASE_S)):  # all signals are recorded

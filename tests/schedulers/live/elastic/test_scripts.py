@@ -12,6 +12,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import LiveCluster, until
 from tests.schedulers.live.elastic.elastic_cluster import ElasticCluster
 from tests.support.slow_tests import all_faults
+from tests.support.waiting import stays_true
 
 
 def test_a_script_that_fails_on_one_node_continues_on_others(elastic):
@@ -21,9 +22,10 @@ def test_a_script_that_fails_on_one_node_continues_on_others(elastic):
     bad = 1 if len(_on(elastic, "n1")) == 1 else 2
 
     elastic.trains("wide", 3 - bad)
-    time.sleep(3.0)
+    # It does not grow yet.
+    assert stays_true(lambda: len(elastic.status("wide").members) == 3 - bad, 3.0, pause_s=0.2)
     elastic.advances("wide")
-    assert len(elastic.status("wide").members) == 3 - bad  # it does not grow yet
+    assert len(elastic.status("wide").members) == 3 - bad
     assert elastic.ends("wide") == 0
     assert "ended with status 3" in elastic.client.explain("wide").status.sizes[1].reason
 
@@ -55,8 +57,7 @@ def test_growth_waits_longer_after_each_failure(elastic):
     until(lambda: elastic.sizes("wide")[1:] == [3, 2, 3, 2])
 
     assert time.monotonic() - began_s > 9  # a first delay of 10 s, the next one is 20 s
-    time.sleep(15)
-    assert len(elastic.sizes("wide")) == 5
+    assert stays_true(lambda: len(elastic.sizes("wide")) == 5, 15, pause_s=0.2)
     elastic.advances("wide")
     assert elastic.ends("wide") == 0
 
@@ -109,10 +110,13 @@ def test_a_job_larger_than_the_cluster_waits_with_a_reason(elastic):
     elastic.connected("n0")
     elastic.submit(elastic.elastic("wide", 20, (2, 2, 3)))
 
-    time.sleep(1)
+    until(
+        lambda: (
+            "needs 2 devices, and the cluster has 1 for it"
+            in elastic.client.explain("wide").summary
+        )
+    )
     assert elastic.status("wide").phase == pb.WAITING
-    summary = elastic.client.explain("wide").summary
-    assert "needs 2 devices, and the cluster has 1 for it" in summary
     elastic.agent("n1")
     elastic.trains("wide", 3)
     assert elastic.ends("wide") == 0

@@ -16,6 +16,7 @@ from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.live.controller.journal.records import record_from_json
 from presage.schedulers.live.controller.replayed_state import ReplayedState
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.serving.authentication.local_token import account
 from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 
 BUSES = ("0000:3b:00", "0000:5e:00")
@@ -156,7 +157,7 @@ def test_an_operator_withdraws_a_device_and_returns_it(cluster, kernel_log):
     number = cluster.status("a").allocations[0].device
 
     assert presage(cluster, "drain", f"n0/{number}").split() == ["a"]
-    assert withdrawn(cluster) == {f"n0/{number}": "it is drained"}
+    assert withdrawn(cluster) == {f"n0/{number}": f"it is drained by {account()}"}
     cluster.runs("a", attempt=2)
     assert cluster.status("a").allocations[0].device == 1 - number
     presage(cluster, "drain", f"n0/{number}", "--undo")

@@ -15,6 +15,7 @@ from presage.errors import ServiceError
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import LiveCluster, until
 from tests.support.slow_tests import all_faults
+from tests.support.waiting import stays_true
 
 LEASE_S = 4.0
 
@@ -101,8 +102,7 @@ def test_with_a_full_node_disk_jobs_continue_and_new_ones_wait(cluster):
             assert cluster.runs("long", beyond=120).pid == first.pid
             cluster.cancel("long")  # the shim cannot be notified
             cluster.submit(cluster.job("next", 5))
-            time.sleep(0.5 * LEASE_S)
-            assert not cluster.starts("next")
+            assert stays_true(lambda: not cluster.starts("next"), 0.5 * LEASE_S, pause_s=0.2)
 
         assert cluster.over("long", "next")["next"] == pb.FINISHED
         cluster.check(run_once=["long", "next"])

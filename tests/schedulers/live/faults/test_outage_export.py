@@ -122,7 +122,7 @@ def test_the_outage_of_a_killed_agent_is_exported_for_the_hazard_model(
     cluster.up("n0", "n1")
     killed_s = time.time()
     cluster.kill("n1")
-    until(lambda: any(one.reason == "it was lost" for one in cluster.all().nodes))
+    until(lambda: any(one.state == "lost" for one in cluster.all().nodes))
     file = tmp_path / "faults/fault_trace.json"
     words = ("cluster", "outages", "--controller", cluster.target, "--output", str(file))
     assert run(monkeypatch, *words) == 0

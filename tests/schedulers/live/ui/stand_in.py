@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -20,7 +20,7 @@ class StandIn(pb_grpc.ClusterServiceServicer):
 
     def __init__(self, found, port=0):
         self.found, self.events, self.log = found, [], b""
-        self.explained = []
+        self.explained, self.log_requests = [], 0
         self._server = grpc.server(ThreadPoolExecutor(16))
         pb_grpc.add_ClusterServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
@@ -55,10 +55,12 @@ class StandIn(pb_grpc.ClusterServiceServicer):
 
     def Watch(self, request, context):
         yield from (event for event in self.events if event.entry > request.after_entry)
-        while context.is_active():
-            time.sleep(0.05)
+        ended = threading.Event()
+        if context.add_callback(ended.set):
+            ended.wait()
 
     def Logs(self, request, context):
+        self.log_requests += 1
         yield pb.LogChunk(content=self.log)
 
 

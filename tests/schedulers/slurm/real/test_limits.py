@@ -18,6 +18,7 @@ from presage.schedulers.slurm.watch.watcher import HEARTBEAT, Watcher, restore, 
 from tests.schedulers.slurm.site import GPU, needs_slurm, slurm_site
 from tests.schedulers.slurm.test_bridge import FakeBackend
 from tests.schedulers.slurm.test_decide import forecasts
+from tests.support.waiting import stays_true
 
 pytestmark = [
     needs_slurm,
@@ -137,8 +138,9 @@ def test_the_bridge_restores_limits_when_the_watcher_is_away(site, monkeypatch):
     thread.start()
     try:
         touch_heartbeat(site.state)
-        time.sleep(0.5)
-        assert site.cluster.job(job_id)["TimeLimit"] == "00:04:00"
+        assert stays_true(
+            lambda: site.cluster.job(job_id)["TimeLimit"] == "00:04:00", 0.5, pause_s=0.1
+        )
         past_s = time.time() - bridge_process.RESTORE_AFTER_S
         os.utime(site.state / HEARTBEAT, (past_s, past_s))
         job = site.cluster.wait_for(job_id, "COMPLETED", "TIMEOUT")

@@ -22,6 +22,7 @@ from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.schedulers.slurm.site import needs_slurm, slurm_site
 from tests.serving.support.processes import free_port
+from tests.support.waiting import stays_true, wait_until
 
 pytestmark = needs_slurm
 
@@ -83,13 +84,19 @@ class Processes:
             return []
         return [pb.Outcome.FromString(row.message) for row in read_outcomes(self.log)]
 
+    def reports(self):
+        """Return the number of outcomes of each job."""
+        return Counter(int(row.idempotency_key.split("/")[-2]) for row in self.outcomes())
+
     def count(self, number, timeout_s=120):
         """Wait for this number of outcomes; return all."""
-        until_s = time.monotonic() + timeout_s
-        while len(found := self.outcomes()) < number:
-            assert time.monotonic() < until_s, f"{len(found)} outcomes\n{self.err.read_text()}"
-            time.sleep(0.2)
-        return found
+        wait_until(
+            lambda: len(self.outcomes()) >= number,
+            timeout_s,
+            lambda: f"{len(self.outcomes())} outcomes\n{self.err.read_text()}",
+            pause_s=0.2,
+        )
+        return self.outcomes()
 
 
 @contextmanager
@@ -138,8 +145,7 @@ def test_a_job_is_predicted_run_and_reported(site, tmp_path, job_file):
         cancelled = submit(site, "--begin=now+1hour", "--wrap=true")
         site.cluster.run("scancel", str(cancelled))
         outcomes = running.count(2)
-        time.sleep(1)
-        assert len(running.outcomes()) == 2
+        assert stays_true(lambda: len(running.outcomes()) == 2, 1.0)
 
     note = site.note(good)
     assert note.own_minutes == 600
@@ -183,17 +189,20 @@ def test_each_job_is_one_outcome_after_kills_of_everything(site, tmp_path, job_f
                 running.start(name)
             time.sleep(seed.uniform(0.2, 1.5))
         noted = [job_id for job_id in job_ids if site.note(job_id) is not None]
-        outcomes = running.count(len(noted))
+        once = dict.fromkeys(noted, 1)
+        wait_until(lambda: {job_id: running.reports()[job_id] for job_id in noted} == once, 120)
         running.kill("watch")
         running.start("watch")  # it reads all ended jobs again
-        time.sleep(4)
-        outcomes = running.outcomes()
+        assert stays_true(
+            lambda: {job_id: running.reports()[job_id] for job_id in noted} == once,
+            4.0,
+            pause_s=0.2,
+        )
+        reported = running.reports()
 
     assert min(killed[name] for name in ("serve", "bridge", "watch")) >= 2, killed
     assert list((site.state / FOLDER).glob(".*")), "no epilog was killed"
     assert len(noted) >= 5
-    reported = Counter(int(row.idempotency_key.split("/")[-2]) for row in outcomes)
-    assert {job_id: reported[job_id] for job_id in noted} == dict.fromkeys(noted, 1)
     assert set(reported) - set(noted) <= set(range(first))  # jobs of an earlier test
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from presage.cli.command import add_command, group
-from presage.cli.scheduling.cluster.cancel import cancel
+from presage.cli.scheduling.cluster.control.cancel import cancel
+from presage.cli.scheduling.cluster.control.hold import hold, release
+from presage.cli.scheduling.cluster.control.priority import priority
+from presage.cli.scheduling.cluster.control.requeue import requeue
 from presage.cli.scheduling.cluster.explain import explain
+from presage.cli.scheduling.cluster.listing.ps import ps
+from presage.cli.scheduling.cluster.listing.top import top
 from presage.cli.scheduling.cluster.logs import logs
 from presage.cli.scheduling.cluster.nodes.drain import drain
 from presage.cli.scheduling.cluster.nodes.outages import outages
 from presage.cli.scheduling.cluster.processes.agent import agent
 from presage.cli.scheduling.cluster.processes.controller import controller
 from presage.cli.scheduling.cluster.processes.up import up
-from presage.cli.scheduling.cluster.ps import ps
 from presage.cli.scheduling.cluster.submit import submit
 from presage.cli.scheduling.cluster.ui import ui
 from presage.cli.scheduling.cluster.wait import wait
@@ -37,7 +41,9 @@ add_command(
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
     options_metavar="[OPTIONS] [--] COMMAND...",
 )
-for _function in (wait, cancel):
+for _function in (wait, cancel, hold, release, requeue):
     add_command(app, _function, panel=_JOBS)
-for _function in (ps, explain, when, logs, watch, outages, ui):
+# A negative priority is no option.
+add_command(app, priority, panel=_JOBS, context_settings={"ignore_unknown_options": True})
+for _function in (ps, top, explain, when, logs, watch, outages, ui):
     add_command(app, _function, panel=_OBSERVE)

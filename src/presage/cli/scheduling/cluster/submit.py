@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,9 @@ import typer
 
 from presage.cli.command import command
 from presage.cli.options.job import ModelOptions
+from presage.cli.scheduling.cluster.job_file import JobFile, command_of
 from presage.cli.scheduling.cluster.options import ConnectionOptions
+from presage.cli.scheduling.cluster.order_options import OrderOptions
 from presage.cli.scheduling.cluster.submit_options import (
     DryRun,
     ForecastOptions,
@@ -38,6 +41,13 @@ if TYPE_CHECKING:
     # When would it start?
     presage cluster submit --dry-run --gpus 4 -- python train.py
 
+    # Ten jobs, at most 4 at once, and one after another job
+    presage cluster submit --name sweep --array 0-9%4 -- python train.py
+    presage cluster submit --after sweep-0 --time-limit 2h -- python report.py
+
+    # Options and command of a file; options given here come first
+    presage cluster submit --file examples/cluster_job.yaml --priority 5
+
     # Train on 1 to 4 devices of any nodes
     presage cluster submit --min-gpus 1 --max-gpus 4 -- python elastic_job.py
     """
@@ -49,23 +59,26 @@ def submit(
         str | None,
         typer.Option(metavar="NAME", show_default="a new name", help="Name of the job."),
     ] = None,
+    file: JobFile = None,
     dry_run: DryRun = False,
     forecast: ForecastOptions,
     model_options: ModelOptions,
     resources: ResourceOptions,
     process: ProcessOptions,
+    order: OrderOptions,
     connection: ConnectionOptions,
 ) -> None:
     """Submit a job, and print its name when the controller has stored it.
 
     Everything after the options is the command of the job. One `--` may precede it.
     """
+    del file  # its values are defaults of the other options
     from presage.schedulers.v1 import cluster_pb2 as pb
 
-    words = list(context.args)  # typer has removed the `--` before it
+    words = list(context.args) or command_of(context)  # typer has removed the `--` before it
     check_command(words)
     check_iterations(forecast.iterations)
-    fields = resources.fields() | process.fields()
+    fields = resources.fields() | process.fields() | order.fields()
     features = forecast.message(model_options)
     try:
         job = pb.Job(
@@ -78,8 +91,14 @@ def submit(
         )
     except UnicodeEncodeError as error:
         raise InvalidJobError(f"{error.object!r} is not valid UTF-8") from None
+    jobs = order.jobs(job)
     with connection.connected() as client:
-        (_predict if dry_run else _send)(client, job)
+        if dry_run:
+            _predict(client, jobs[0])
+            if order.after or order.after_any:
+                say("Assumed: the jobs after which it runs are over.")
+        else:
+            _send(client, jobs)
 
 
 def _predict(client: ClusterClient, job: pb.Job) -> None:
@@ -93,17 +112,16 @@ def _predict(client: ClusterClient, job: pb.Job) -> None:
     print_answers(client.what_if(pb.WhatIfRequest(new_job=job, within_s=within_s)), WITHIN)
 
 
-def _send(client: ClusterClient, job: pb.Job) -> None:
-    """Submit a job and print its name; the same job may be submitted twice."""
+def _send(client: ClusterClient, jobs: Sequence[pb.Job]) -> None:
+    """Submit jobs and print their names; the same jobs may be submitted twice."""
     from presage.cli.scheduling.cluster.tables import phase_of
     from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 
-    if not client.submit([job]):
+    known = client.submit(jobs)
+    for before in client.list(known).jobs if known else ():
+        already = f"job {before.job.job_id!r} was submitted before, and is {phase_of(before)}"
+        if before.phase in TERMINAL_PHASES:
+            raise InvalidJobError(f"{already}: no new job was started; give another --name")
+        say(f"{already}: no new job was started", err=True)
+    for job in jobs:
         say(job.job_id)
-        return
-    (before,) = client.list([job.job_id]).jobs
-    already = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
-    if before.phase in TERMINAL_PHASES:
-        raise InvalidJobError(f"{already}: no new job was started; give another --name")
-    say(f"{already}: no new job was started", err=True)
-    say(job.job_id)

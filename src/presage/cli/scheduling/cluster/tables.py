@@ -13,9 +13,10 @@ from presage.schedulers.live.client.elastic_text import (
 )
 from presage.schedulers.live.client.event_text import event_name
 from presage.schedulers.live.client.slo_text import slo_text
+from presage.schedulers.live.protocol.job_states import state_name
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.text.terminal import Name, Names, Table
-from presage.system.text.units import counted, quantity
+from presage.system.text.terminal import Name, Table
+from presage.system.text.units import quantity
 
 MOST_DETAIL = 54  # columns: with a node name of ten columns the history fits in 100 columns
 
@@ -23,56 +24,7 @@ MOST_DETAIL = 54  # columns: with a node name of ten columns the history fits in
 _UNPLACED = (pb.WAITING, pb.REJECTED)
 
 
-def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
-    """Return a row per job; with ``why``, a column says why it is in its phase.
-
-    A column has the number of devices if one of the jobs is elastic.
-    """
-    table = _compact(f"{counted(len(found.jobs), 'job')} under {found.policy}")
-    has_sizes = any(is_elastic(row.job) for row in found.jobs)
-    names = ("share", "done", "usage", "memory", "QoS", *(("why",) if why else ()))
-    for column in ("job", "class", "phase", "node", *(("devices",) if has_sizes else ()), *names):
-        right = column in ("devices", "share", "done", "usage", "memory")
-        is_size = column == "devices"  # not "3 of" on one line and "1-4" on the next
-        table.add_column(column, justify="right" if right else "left", no_wrap=is_size)
-    for row in found.jobs:
-        table.add_row(
-            Name(row.job.job_id),
-            "latency sensitive" if row.job.latency_sensitive else "best effort",
-            phase_of(row),
-            Name(nodes_of(row)),
-            *((size_text(row),) if has_sizes else ()),
-            shares_of(row),
-            done_of(row) if row.started_unix_s else "",
-            usage_of(row) if row.usage_milli else "",
-            quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
-            slo_text(row),
-            *((row.reason,) if why else ()),
-        )
-    return table
-
-
-def node_table(found: pb.ListResponse) -> Table:
-    """Return a row per device."""
-    table = _compact(counted(len(found.nodes), "node"))
-    for column in ("node", "device", "kind", "free compute", "free memory", "jobs", "unavailable"):
-        right = column in ("device", "free compute", "free memory")
-        table.add_column(column, justify="right" if right else "left")
-    for node in found.nodes:
-        for number, device in enumerate(node.devices):
-            table.add_row(
-                Name("" if number else node.name),
-                str(number),
-                device.kind,
-                f"{device.free_compute_milli / 10:g} %",
-                quantity(device.free_memory_bytes, "bytes"),
-                Names(device.job_ids),
-                "; ".join(filter(None, ("" if number else node.reason, device.reason))),
-            )
-    return table
-
-
-def _compact(title: str) -> Table:
+def compact_table(title: str) -> Table:
     """Return a table without lines, for many columns."""
     return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
@@ -212,8 +164,8 @@ def detail_of(event: pb.Event) -> str:
 
 
 def phase_of(row: pb.JobStatus) -> str:
-    """Return the phase of a job, with its place in the queue."""
-    name = pb.Phase.Name(row.phase).lower()
+    """Return the state of a job, with its place in the queue."""
+    name = state_name(row)
     return f"{name}, no. {row.queue_position}" if row.queue_position else name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from typing import Any
 
 import pytest
@@ -105,12 +106,13 @@ def test_a_flood_is_bounded_and_leaves_out_no_failure(flood):
 
 
 def test_memory_of_an_endless_flood_is_bounded():
-    core = HealthCore(CPUS, "s")
-    for code in range(20_000):
-        core.note([xid_signal(BUSES[0], code), xid_signal(f"0000:{code}", 13)], float(code))
+    core, sizes_bytes = HealthCore(CPUS, "s"), []
+    for begin in (0, 10_000):
+        for code in range(begin, begin + 10_000):
+            core.note([xid_signal(BUSES[0], code), xid_signal(f"0000:{code}", 13)], float(code))
+        sizes_bytes.append(len(pickle.dumps(core)))
 
-    assert len(core._noted_s) <= 1024
-    assert len(core._unknown) <= 1024
+    assert sizes_bytes[1] < 1.05 * sizes_bytes[0]
 
 
 # The driver --------------------------------------------------------------------------------------

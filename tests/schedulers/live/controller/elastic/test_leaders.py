@@ -3,19 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import ClassVar
 
+from presage.schedulers.live.controller.elastic import leaders as module
 from presage.schedulers.live.controller.elastic.attempts import Attempt
 from presage.schedulers.live.controller.elastic.leader_process import LeaderProcess
 from presage.schedulers.live.controller.elastic.leaders import Leaders
 from presage.training.leader.job_config import read_config
+from tests.support.waiting import async_wait_until
 
 
-def make_leaders(folder):
-    state = SimpleNamespace(cluster_id="c1")
-    controller: Any = SimpleNamespace(core=SimpleNamespace(state=state))
-    return Leaders(controller, folder, "127.0.0.1")
+class FakeController:
+    """Controller whose cluster always has the same attempts."""
+
+    def __init__(self, *attempts):
+        self.core = SimpleNamespace(state=SimpleNamespace(cluster_id="c1"))
+        self.journal = SimpleNamespace(last_seq=0, token=lambda name: "secret")
+        self.attempts, self.checks = list(attempts), 0
+
+    async def read(self, function):
+        if isinstance(function, partial):  # a status is noted
+            return []
+        self.checks += 1
+        return self.attempts
+
+    async def wait_for_entry_after(self, seq):
+        await asyncio.Event().wait()
+
+
+class FakeLeader:
+    """Leader that notes in ``followed`` the folders of the attempts it is to follow."""
+
+    address, rejection, problem = None, "", ""
+    followed: ClassVar[list[str]] = []
+    hangs: threading.Event | None = None
+
+    def __init__(self, folder, attempt, host, token):
+        self.name = folder.name
+
+    def follow(self, attempt):
+        self.followed.append(self.name)
+        if self.hangs is not None:
+            self.hangs.wait(60)
+
+    def end(self):
+        raise AssertionError("a current leader is ended")
+
+
+def run_leaders(controller, folder, *, checks):
+    """Run the leaders of a controller until it was checked so often."""
+
+    async def main():
+        running = asyncio.create_task(Leaders(controller, folder, "127.0.0.1").run())
+        await async_wait_until(lambda: controller.checks > checks)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        if FakeLeader.hangs is not None:
+            FakeLeader.hangs.set()
+
+    asyncio.run(main())
 
 
 def make_attempt(name="job", attempt=1, **values):
@@ -23,7 +74,9 @@ def make_attempt(name="job", attempt=1, **values):
     return Attempt("job", name, 3, attempt, 1, values.get("most", 4), names, False)
 
 
-def test_only_folders_of_ended_attempts_of_this_cluster_are_removed(tmp_path):
+def test_only_folders_of_ended_attempts_of_this_cluster_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LeaderProcess", FakeLeader)
+    monkeypatch.setattr(module, "STATUS_S", 0.01)
     kept = [
         "thesis/chapters/1.tex",  # a folder of something else
         "c2/3.1/job/job.json",  # another cluster
@@ -35,7 +88,7 @@ def test_only_folders_of_ended_attempts_of_this_cluster_are_removed(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
 
-    make_leaders(tmp_path)._end([], {"3.2"})
+    run_leaders(FakeController(make_attempt(attempt=2)), tmp_path, checks=1)
 
     files = (path for path in tmp_path.rglob("*") if path.is_file())
     assert sorted(str(path.relative_to(tmp_path)) for path in files) == sorted(kept)
@@ -75,24 +128,13 @@ def test_a_resize_that_the_leader_rejects_is_reported(tmp_path):
         leader.end()
 
 
-def test_a_leader_that_hangs_does_not_delay_others(tmp_path):
-    leaders = make_leaders(tmp_path)
-    followed = []
+def test_a_leader_that_hangs_does_not_delay_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LeaderProcess", FakeLeader)
+    monkeypatch.setattr(module, "STATUS_S", 0.01)
+    monkeypatch.setattr(FakeLeader, "hangs", threading.Event())
+    monkeypatch.setattr(FakeLeader, "followed", [])
+    attempts = make_attempt(attempt=1), make_attempt(attempt=2)
 
-    async def follow(attempt):
-        followed.append(attempt.job_id)
-        await asyncio.sleep(3600)
+    run_leaders(FakeController(*attempts), tmp_path, checks=3)
 
-    async def read(_):
-        return [make_attempt(attempt=1), make_attempt(attempt=2)]
-
-    leaders._follow, leaders._controller.read = follow, read
-
-    async def run():
-        await leaders._step()
-        await asyncio.sleep(0)
-        await leaders._step()
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert len(followed) == 2
+    assert sorted(FakeLeader.followed) == ["3.1", "3.2"]

@@ -245,9 +245,8 @@ def test_a_forecaster_failure_is_shown_for_waiting_jobs():
 
 
 def test_the_reason_retains_the_forecaster_failure_at_the_placement():
-    world = World()
+    world = World(forecaster=Unreachable())
     world.report("a", [V100] * 2)
-    world.core.view(0.0).forecasts._forecaster = Unreachable()
     world.submit("described", model="1000")
     world.submit("bare")
     world.decide()

@@ -532,11 +532,11 @@ class DiskThatFails:
     """SQLite connection whose next commit succeeds but reports a failure."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+        self._database, self.fails = database, False
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         done = self._database.execute(statement, *values)
-        if statement == "COMMIT":
+        if statement == "COMMIT" and self.fails:
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
             raise error
@@ -546,10 +546,18 @@ class DiskThatFails:
         return getattr(self._database, name)
 
 
-def test_after_a_failed_fsync_the_journal_must_be_reopened(tmp_path):
-    journal = Journal.open(str(tmp_path / "j.db"))
-    store: Any = journal.store
-    store._database = DiskThatFails(store._database)
+def test_after_a_failed_fsync_the_journal_must_be_reopened(tmp_path, monkeypatch):
+    connect, opened = sqlite3.connect, []
+
+    def connect_to_disk_that_fails(*words: Any, **options: Any) -> DiskThatFails:
+        opened.append(DiskThatFails(connect(*words, **options)))
+        return opened[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect_to_disk_that_fails)
+        journal = Journal.open(str(tmp_path / "j.db"))
+    for disk in opened:
+        disk.fails = True
     with pytest.raises(UnsureJournalError, match="open the journal again and read"):
         journal.append([{"n": 1}])
     with pytest.raises(JournalError, match="is closed"):

@@ -14,6 +14,7 @@ import pytest
 from presage.errors import ConfigError, JournalError
 from presage.schedulers.live.controller.journal import journal_sql
 from presage.schedulers.live.controller.journal.journal import Journal
+from presage.schedulers.live.controller.journal.journal_key import read_key
 from tests.schedulers.live.controller.journal.journals import sql
 from tests.schedulers.live.controller.journal.test_journal import HOLDS, start
 
@@ -143,7 +144,7 @@ def test_the_environment_of_a_job_is_not_in_the_database(written):
 def test_the_environment_of_a_job_cannot_be_moved_to_another_job(written):
     with Journal.open(written) as journal:
         first, other = journal.job_entries("j3", 1)[0].record, submitted("j4")
-        key = journal._key
+        key = read_key(journal.store.key_file, "written")
     hidden = dict(key.hide(first))
     with pytest.raises(ValueError, match="encrypted with another key"):
         key.reveal({**other, "job": hidden["job"]})

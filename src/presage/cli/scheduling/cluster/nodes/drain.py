@@ -14,7 +14,7 @@ from presage.system.text.terminal import say
 
 @command(
     examples="""
-    presage cluster drain node-1 --evict
+    presage cluster drain node-1 --evict --reason "fan replaced"
     presage cluster drain node-1 --undo
 
     # Withdraw device 3 of a node, and return it to service
@@ -34,14 +34,18 @@ def drain(
         ),
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Schedule jobs on it again.")] = False,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why; `presage cluster ps --nodes` shows it.")
+    ] = "",
 ) -> None:
     """Schedule no more jobs on a node or a device, and print the jobs that still run on it.
 
     Jobs on a single device are always preempted. A device that was withdrawn because it failed
     returns to service with --undo.
     """
-    if evict and undo:
-        raise ConfigError("--evict and --undo exclude each other; give one of them")
+    if undo and (evict or reason):
+        other = "--evict" if evict else "--reason"
+        raise ConfigError(f"{other} and --undo exclude each other; give one of them")
     with connection.connected() as client:
-        for job_id in client.drain(node, undo=undo, evict=evict):
+        for job_id in client.drain(node, undo=undo, evict=evict, reason=reason):
             say(job_id)

@@ -99,3 +99,4 @@ async def _serve(running: Agent, controller: str, credentials: Callable[[], Cred
     finally:
         if running.has_stalled():  # joining its thread would never return
             os._exit(1)
+        running.close()

@@ -1,4 +1,4 @@
-"""TLS of the extender's server."""
+"""TLS of HTTP servers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What users and operators do to jobs: holds, priorities, requeues, limits and dependencies."""

@@ -1,0 +1,1 @@
+"""``presage cluster cancel``, ``hold``, ``release``, ``requeue`` and ``priority``."""

@@ -1,0 +1,1 @@
+"""``presage cluster ps`` and ``top``: tables of jobs and nodes."""
