@@ -156,12 +156,16 @@ def _forecast_cells(forecast: Forecast) -> tuple[str, str, str]:
 
 def _say_what_is_unknown(forecasts: Mapping[str, Forecast]) -> None:
     """Print of which quantities the domain check says little; forecasts are by label."""
-    for label, forecast in forecasts.items():
-        if forecast.domain_check == UNKNOWN:
-            say(
-                f"domain check of {label}: unknown (errors of flagged jobs were "
-                f"{forecast.domain_error_ratio:.2f} times those of others)"
-            )
+    ratios = {
+        label: forecast.domain_error_ratio
+        for label, forecast in forecasts.items()
+        if forecast.domain_check == UNKNOWN
+    }
+    if ratios:
+        bounds = (min(ratios.values()), max(ratios.values()))
+        ends = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in bounds))
+        say(f"domain check of {', '.join(ratios)}: unknown")
+        say(f"  (errors of flagged jobs were {ends} times those of others)")
 
 
 def _header(first: Forecast, device: Device) -> dict[str, Any]:
