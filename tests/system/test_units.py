@@ -1,6 +1,6 @@
 import pytest
 
-from presage.system.text.units import quantity
+from presage.system.text.units import interval, quantity
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,16 @@ from presage.system.text.units import quantity
 )
 def test_numbers_are_formatted_with_readable_units(value, unit, text):
     assert quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (390, 654, "6.5 min to 10.9 min"),
+        (390, 599, "390 s to 599 s"),
+        (0.9, 1.2, "900 ms to 1.2 s"),
+        (700, 1300, "11.7 min to 21.7 min"),
+    ],
+)
+def test_an_interval_that_ends_after_minutes_is_in_minutes(low, high, text):
+    assert interval(low, high, "seconds") == text

@@ -27,14 +27,15 @@ from presage.features.quantities.quantity_registry import (
     job_quantities,
 )
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
+from presage.system.text import units
 from presage.system.text.terminal import Name, Table, print_table, say
 from presage.system.text.units import quantity
 
 
 def interval(forecast: Forecast) -> str:
     """Return a forecast as its median and interval."""
-    low, high = (quantity(value, forecast.unit) for value in (forecast.low, forecast.high))
-    return f"{quantity(forecast.median, forecast.unit)}  ({low} to {high})"
+    ends = units.interval(forecast.low, forecast.high, forecast.unit)
+    return f"{quantity(forecast.median, forecast.unit)}  ({ends})"
 
 
 def print_forecasts(
@@ -148,10 +149,8 @@ def _label(forecast_field: str) -> str:
 
 
 def _forecast_cells(forecast: Forecast) -> tuple[str, str, str]:
-    median, low, high = (
-        quantity(value, forecast.unit) for value in (forecast.median, forecast.low, forecast.high)
-    )
-    return median, f"{low} to {high}", forecast.domain_check
+    ends = units.interval(forecast.low, forecast.high, forecast.unit)
+    return quantity(forecast.median, forecast.unit), ends, forecast.domain_check
 
 
 def _say_what_is_unknown(forecasts: Mapping[str, Forecast]) -> None:
