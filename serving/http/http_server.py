@@ -114,19 +114,19 @@ class MalformedHeadError(Exception):
     """A line of the headers is no field."""
 
 
-class FieldLines:
+class FieldLines(io.BufferedIOBase):
     """Reader of the header fields of a request, for http.client.
 
     http.client ends the headers at a line that is no field and ignores the fields after it, such as
     Content-Length. The body would then be the next request (request smuggling).
     """
 
-    def __init__(self, lines: io.BufferedReader) -> None:
+    def __init__(self, lines: io.BufferedIOBase) -> None:
         self._lines = lines
 
-    def readline(self, most_bytes: int = -1) -> bytes:
+    def readline(self, size: int | None = -1, /) -> bytes:
         """Return the next line; raise MalformedHeadError if it is neither a field nor empty."""
-        line = self._lines.readline(most_bytes)
+        line = self._lines.readline(size)
         if line.endswith(b"\n") and not _FIELD_LINE.fullmatch(line):
             raise MalformedHeadError
         return line
@@ -137,6 +137,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
 
     server: BoundedServer
     state: Connection
+    raw_requestline: bytes
     # For requests that http.server rejects by itself.
     error_content_type = "text/plain"
     error_message_format = "%(message)s\n"
