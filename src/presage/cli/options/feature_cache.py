@@ -1,6 +1,6 @@
 """Cache of the features of traced models: tracing imports torch, which takes seconds.
 
-An entry counts while every file and environment variable that the tracing read is unchanged.
+An entry is used while every file, folder and environment variable that was read is unchanged.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def cached_features(
     Parameters
     ----------
     settings : mapping
-        What, besides the files and variables that are read, determines the features. JSON values.
+        Options that determine the features, as JSON values.
     iterations : int
-        Of the job; they are no part of what is cached.
+        Iterations of the job. They are not cached.
     trace : callable
-        Its exceptions are not caught, and nothing is cached then.
+        Traces the model. Its exceptions are not caught, and then nothing is cached.
     """
     if os.environ.get(CACHE) == "off":
         return trace()
@@ -77,7 +77,7 @@ def default_folder() -> Path:
 def _read(entry: Path) -> JobFeatures | None:
     """Return the features of an entry; None if there is none, or if what was read has changed.
 
-    An entry of another user does not count, since several may be able to write to the folder.
+    An entry that another user owns is ignored, because the folder may be shared.
     """
     try:
         with entry.open() as file:

@@ -1,7 +1,7 @@
-"""Record of what a user's code reads, files and environment variables, to cache its result.
+"""Record of the files, folders and environment variables that a user's code reads.
 
-What it gets from the network, a clock or random numbers is not recorded, and neither are files that
-compiled code opens.
+A cached result is current while they are unchanged. Not recorded are the network, clocks, random
+numbers, and files that compiled code opens.
 """
 
 from __future__ import annotations
