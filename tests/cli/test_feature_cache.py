@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,9 @@ def lookup(tmp_path, monkeypatch):
 
 
 def test_each_setting_has_an_entry_of_its_own(lookup):
-    settings = [{"batch_size": 8}, {"batch_size": 9}, {"optimizer": "adam"}, {"precision": "bf16"}]
+    settings: list[dict[str, Any]] = [
+        {"batch_size": 8}, {"batch_size": 9}, {"optimizer": "adam"}, {"precision": "bf16"}
+    ]  # fmt: skip
 
     assert all(lookup(**each) for each in settings)
     assert not any(lookup(**each) for each in settings)
