@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import socket
 import ssl
 import sys
@@ -29,6 +30,9 @@ from presage.serving.http.open_connections import Connections
 _LOG = logging.getLogger(__name__)
 _STOP_S = 5.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+# RFC 9112. Without control characters, so that no carriage return can hide a second field.
+_REQUEST_LINE = re.compile(rb"[ -~\x80-\xff]*\r?\n")
+_FIELD_LINE = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*)?\r?\n")
 
 
 class BoundedServer(ThreadingTCPServer):
@@ -106,11 +110,34 @@ class BoundedServer(ThreadingTCPServer):
         )
 
 
+class MalformedHeadError(Exception):
+    """A line of the headers is no field."""
+
+
+class FieldLines(io.BufferedIOBase):
+    """Reader of the header fields of a request, for http.client.
+
+    http.client ends the headers at a line that is no field and ignores the fields after it, such as
+    Content-Length. The body would then be the next request (request smuggling).
+    """
+
+    def __init__(self, lines: io.BufferedIOBase) -> None:
+        self._lines = lines
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line; raise MalformedHeadError if it is neither a field nor empty."""
+        line = self._lines.readline(size)
+        if line.endswith(b"\n") and not _FIELD_LINE.fullmatch(line):
+            raise MalformedHeadError
+        return line
+
+
 class BoundedHandler(BaseHTTPRequestHandler):
     """Handler of the requests of one connection, within the limits of the server."""
 
     server: BoundedServer
     state: Connection
+    raw_requestline: bytes
     # For requests that http.server rejects by itself.
     error_content_type = "text/plain"
     error_message_format = "%(message)s\n"
@@ -147,9 +174,27 @@ class BoundedHandler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         """Parse the head; from then on the connection is not evicted."""
-        is_complete = super().parse_request()
+        lines = self.rfile
+        self.rfile = FieldLines(lines)
+        try:
+            is_complete = self._is_request_line() and super().parse_request()
+        except MalformedHeadError:
+            self.close_connection = True
+            self.send_error(HTTPStatus.BAD_REQUEST, "a header is malformed")
+            is_complete = False
+        finally:
+            self.rfile = lines
         self.state.handle()
         return is_complete
+
+    def _is_request_line(self) -> bool:
+        """Return whether the request line has no control characters; reject the request if not."""
+        if _REQUEST_LINE.fullmatch(self.raw_requestline):
+            return True
+        self.requestline = self.request_version = self.command = ""
+        self.close_connection = True
+        self.send_error(HTTPStatus.BAD_REQUEST, "the request line has a control character")
+        return False
 
     def version_string(self) -> str:
         """Return the value of the Server header."""

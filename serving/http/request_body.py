@@ -61,10 +61,11 @@ class BodyHandler(BoundedHandler):
                 "Transfer-Encoding is not supported; send Content-Length",
             )
         lengths = self.headers.get_all("Content-Length", ["0"])
-        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", lengths[0]):
+        length = lengths[0].strip(" \t")
+        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", length):
             self.close_connection = True
             raise HttpError(HTTPStatus.BAD_REQUEST, "Content-Length is not one number of bytes")
-        return int(lengths[0])
+        return int(length)
 
     def read_within(self, memory: MemoryBudget, *, is_parsed: bool) -> bytes:
         """Read the body, after reserving memory for it and, if ``is_parsed``, for its parsed form.

@@ -35,6 +35,12 @@ TIMEOUT = "Grpc-Timeout"
 _METADATA = ("authorization", "traceparent", "tracestate", REQUEST_ID)
 _TIMEOUT = re.compile("([0-9]{1,8})([HMSmun])")
 _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNPARSED = {
+    HTTPStatus.BAD_REQUEST: "the request line or a header is malformed",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the headers are too large or too many",
+    HTTPStatus.NOT_IMPLEMENTED: "the HTTP method is not supported",
+    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "the HTTP version is not supported; send HTTP/1.1",
+}
 _SAFE: tuple[Header, ...] = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
 
 
@@ -76,7 +82,9 @@ class RestHandler(BodyHandler):
         """Reject a request that http.server cannot parse."""
         status = HTTPStatus(code)
         self.unread, self.close_connection = 0, True
-        self._send(Response(status, problem(status, message or status.description), CONTENT_TYPE))
+        # Not http.server's message, which repeats text of the request.
+        detail = _UNPARSED.get(status, status.phrase)
+        self._send(Response(status, problem(status, detail), CONTENT_TYPE))
 
     def _send(self, response: Response) -> None:
         self.server.metrics.count_http(response.status.value)
@@ -92,6 +100,9 @@ class RestHandler(BodyHandler):
             The request is not a call of the API.
         """
         self.unread = self.body_length()
+        if len(self.headers.get_all("Host", ())) > 1:
+            self.close_connection = True
+            raise HttpError(HTTPStatus.BAD_REQUEST, "there are several Host headers; send one")
         if self.server.checks_host:
             _check_host(self.headers.get("Host", ""))
         path, _, query = self.path.partition("?")

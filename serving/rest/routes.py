@@ -61,9 +61,10 @@ def query_as_json(query: str, message: Descriptor) -> bytes:
             query, keep_blank_values=True, strict_parsing=True, errors="strict",
             max_num_fields=_MAX_PARAMETERS,
         )  # fmt: skip
-    except ValueError as error:
+    except ValueError:  # its text repeats the query
         raise InvalidRequestError(
-            f"the query of the URL cannot be parsed ({error}); send NAME=VALUE&NAME=VALUE"
+            f"the query of the URL is not NAME=VALUE&NAME=VALUE in UTF-8, or has more than "
+            f"{_MAX_PARAMETERS} parameters"
         ) from None
     return json.dumps(
         {name: _value(name, found, message) for name, found in values.items()}

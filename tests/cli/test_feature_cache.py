@@ -5,8 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from presage.cli.options import feature_cache
+from tests.features.examples import features as example
+
+FEATURES = example(iterations=7)
 
 MODEL = """
 import os
@@ -97,3 +103,77 @@ def test_a_failure_is_not_cached(folder):
     (folder / "width.txt").write_text("100")
 
     assert features(folder)[0]["parameters"] == parameters(100)
+
+
+@pytest.fixture
+def lookup(tmp_path, monkeypatch):
+    """Look up one model; return whether it was traced. Tracing only opens a file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(feature_cache.CACHE, raising=False)
+    (tmp_path / "width.txt").write_text("100")
+
+    def was_traced(trace=(tmp_path / "width.txt").read_text, **settings):
+        traced = []
+
+        def traced_features():
+            traced.append(trace())
+            return FEATURES
+
+        found = feature_cache.cached_features(settings, 7, traced_features)
+        assert found == FEATURES
+        return bool(traced)
+
+    return was_traced
+
+
+def test_each_setting_has_an_entry_of_its_own(lookup):
+    settings: list[dict[str, Any]] = [
+        {"batch_size": 8}, {"batch_size": 9}, {"optimizer": "adam"}, {"precision": "bf16"}
+    ]  # fmt: skip
+
+    assert all(lookup(**each) for each in settings)
+    assert not any(lookup(**each) for each in settings)
+
+
+def test_an_entry_is_of_its_owner_only(lookup, monkeypatch):
+    assert [lookup(), lookup()] == [True, False]
+    (entry,) = feature_cache.default_folder().iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o600
+    assert entry.parent.stat().st_mode & 0o777 == 0o700
+
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert lookup()
+
+
+def test_an_entry_has_a_largest_size_and_there_is_a_largest_number(lookup, monkeypatch):
+    monkeypatch.setattr(feature_cache, "MOST_ENTRIES", 2)
+    assert all(lookup(number=number) for number in range(4))
+    assert len(list(feature_cache.default_folder().iterdir())) == 2
+
+    monkeypatch.setattr(feature_cache, "MOST_BYTES", 10)
+    assert [lookup(number=5), lookup(number=5)] == [True, True]
+
+
+def test_a_result_of_a_program_is_not_cached(lookup):
+    def run():
+        subprocess.run(["true"], check=True)
+
+    assert [lookup(run), lookup(run)] == [True, True]
+
+
+def test_a_missing_home_or_working_folder_only_turns_the_cache_off(lookup, monkeypatch):
+    def fail():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert [lookup(), lookup()] == [True, True]
+    assert not Path("relative").exists()
+
+    gone = Path("gone").absolute()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert lookup()

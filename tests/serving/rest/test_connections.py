@@ -93,7 +93,16 @@ def test_a_body_of_almost_the_limit_is_answered(rest, stub, predict_request):
         (b"Content-Length: -1\r\n", 400),
         (b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", 411),
         (b"X: " + b"a" * 40_000 + b"\r\n", 431),
-        (b"Host\r\n" * 200, 431),
+        (b"X: a\r\n" * 200, 431),
+        (b"no field\r\nContent-Length: 2\r\n", 400),
+        (b"Content-Length : 2\r\n", 400),
+        (b"Transfer-Encoding : chunked\r\n", 400),
+        (b"X: a\r Content-Length: 2\r\n", 400),
+        (b"X: a\rContent-Length: 2\r\n", 400),
+        (b"X: a\r\n Content-Length: 2\r\n", 400),
+        (b"X: a\0\r\n", 400),
+        (b"From x\r\n", 400),
+        (b"Host: localhost\r\n", 400),
     ],
 )
 def test_a_head_that_is_not_unambiguous_ends_the_connection(rest, headers, status):
@@ -103,6 +112,33 @@ def test_a_head_that_is_not_unambiguous_ends_the_connection(rest, headers, statu
     assert found == status
     assert "application/problem+json" in text
     assert "Connection: close" in text
+
+
+def test_white_space_around_a_length_is_no_part_of_it(rest):
+    head = HEAD + b"Connection: close\r\nContent-Length: \t2 \r\n\r\n{}"
+    with raw(rest, head) as opened:
+        _, text = read_status(opened)
+
+    assert "jobs has 0 entries" in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"SECRET /v1/predict HTTP/1.1",
+        b"GET /v1/SECRET HTTP/1.1",
+        b"GET /v1/predict SECRET HTTP/1.1",
+        b"GET /v1/release?SECRET HTTP/1.1",
+        b"GET /v1/predict SECRET/1.1",
+        b"GET /v1/predict\x1bSECRET HTTP/1.1",
+    ],
+)
+def test_a_rejection_does_not_repeat_the_request_line(rest, line):
+    with raw(rest, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n") as opened:
+        text = b"".join(iter(lambda: opened.recv(4096), b""))
+
+    assert b"about:blank" in text
+    assert b"SECRET" not in text
 
 
 def test_a_line_that_is_not_http_is_rejected(rest):
