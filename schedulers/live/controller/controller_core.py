@@ -192,7 +192,7 @@ class Core:
                 known.append(job_id)
         self._check_quota(caller, records)
         new = {record.job_id for record in records}
-        check_dependencies(self.state.jobs, new, jobs, caller.name)
+        check_dependencies(self.state, new, jobs, caller.name)
         return list(records), known
 
     def cancel(
