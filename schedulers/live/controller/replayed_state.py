@@ -558,7 +558,7 @@ class ReplayedState:
         return named is None or named.owner != owner or named.number > dependent.number
 
     def _review(self, jobs: Sequence[LiveJob]) -> None:
-        """Note that jobs, and the other jobs of their arrays, may have entered or left the queue."""
+        """Note that jobs, and others of their arrays, may have entered or left the queue."""
         self.reviewed.update((job.job_id, None) for job in jobs)
         # Once for all jobs of an array: it may have thousands that wait for the same end.
         for key in dict.fromkeys(array_key(job) for job in jobs if job.message.array_limit):

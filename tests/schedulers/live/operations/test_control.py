@@ -107,3 +107,12 @@ def test_dependencies_limits_and_arrays_hold_over_a_kill_of_the_controller(clust
     assert "must be indices such as 0-9" in refused("submit", "--array", "a", "--", "true")
     assert "is not a duration" in refused("submit", "--time-limit", "2 hours", "--", "true")
     assert "--time-limit 0" in refused("submit", "--time-limit", "0", "--", "true")
+
+
+def test_a_name_that_looks_like_an_option_is_a_name_in_the_documented_pipe(cluster, ok):
+    cluster.up("n0")
+    cluster.submit(*(cluster.job(name, 2_000) for name in ("--all", "other", "own other")))
+    names = ok("ps", "-o", "name").splitlines()
+    assert ok("cancel", "--", *(name for name in names if name != "other")) == ""
+    cluster.over("--all", "own other")
+    assert ok("ps", "-o", "name") == "other\n"
