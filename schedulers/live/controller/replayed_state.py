@@ -36,6 +36,7 @@ from presage.schedulers.live.controller.journal.records import (
     Submitted,
 )
 from presage.schedulers.live.controller.operations.job_gates import (
+    ArrayKey,
     JobGates,
     array_key,
 )
@@ -364,6 +365,8 @@ class ReplayedState:
         What waiting jobs wait for besides devices.
     reviewed : dict of str to None
         Jobs that may have entered or left the queue since the last :meth:`take_reviewed`.
+    changed_arrays : dict of (str, str) to None
+        Arrays with a limit of which a job has changed since then.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -383,6 +386,7 @@ class ReplayedState:
     changed_keys: set[str] = field(default_factory=set, compare=False)
     gates: JobGates = field(default_factory=JobGates)
     reviewed: dict[str, None] = field(default_factory=dict, compare=False)
+    changed_arrays: dict[ArrayKey, None] = field(default_factory=dict, compare=False)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -560,12 +564,18 @@ class ReplayedState:
     def _review(self, jobs: Sequence[LiveJob]) -> None:
         """Note that jobs, and others of their arrays, may have entered or left the queue."""
         self.reviewed.update((job.job_id, None) for job in jobs)
-        # Once for all jobs of an array: it may have thousands that wait for the same end.
-        for key in dict.fromkeys(array_key(job) for job in jobs if job.message.array_limit):
-            self.reviewed.update(dict.fromkeys(self.gates.review_array(key, self.jobs)))
+        limited = (array_key(job) for job in jobs if job.message.array_limit)
+        self.changed_arrays.update(dict.fromkeys(limited))
 
     def take_reviewed(self) -> list[LiveJob]:
-        """Return the waiting jobs that may have entered or left the queue since the last call."""
+        """Return the waiting jobs that may have entered or left the queue since the last call.
+
+        This also updates the gates of arrays: once for all records of a change, since an array may
+        have thousands of jobs.
+        """
+        for key in self.changed_arrays:
+            self.reviewed.update(dict.fromkeys(self.gates.review_array(key, self.jobs)))
+        self.changed_arrays.clear()
         found, self.reviewed = self.reviewed, {}
         jobs = (self.jobs.get(job_id) for job_id in found)
         return [job for job in jobs if job is not None and job.stage is Stage.WAITING]
