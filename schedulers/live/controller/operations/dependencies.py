@@ -16,11 +16,15 @@ from presage.schedulers.live.controller.replayed_state import (
 )
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 
+MAX_AWAITED = 1_000_000  # jobs for which all jobs of a submission wait, summed
+
 
 def check_dependencies(
     state: ReplayedState, new: Collection[str], jobs: Sequence[SubmittedJob], owner: str
 ) -> None:
     """Raise InvalidJobError if jobs depend on unknown jobs, on failed ones, or on each other.
+
+    Also if they depend on more than ``MAX_AWAITED`` jobs: each of 1,000 jobs may name an array.
 
     Parameters
     ----------
@@ -37,18 +41,25 @@ def check_dependencies(
     by_id = {one.job.job_id: one for one in jobs if one.job.job_id in new}
 
     @cache  # the jobs of an array have the same dependencies
-    def find(name: str) -> tuple[bool, LiveJob | None]:
-        """Return whether a name is known, and a job of that name that has ended otherwise."""
+    def find(name: str) -> tuple[int, LiveJob | None]:
+        """Return the number of jobs of a name, and one of them that has ended but not finished."""
         found = state.gates.jobs_of_name(state.jobs, name, owner)
         ended = (job for job in found if job.stage in ENDED and job.stage is not Stage.FINISHED)
-        return bool(found), next(ended, None)
+        return len(found), next(ended, None)
 
+    count = 0
     for job_id, one in by_id.items():
         for name in (*one.after, *one.after_any):
             if name and name == one.array:
                 raise InvalidJobError(
                     f"job {job_id!r}: runs after its own array; remove {name!r}, or give the "
                     "array another name"
+                )
+            count += find(name)[0]
+            if count > MAX_AWAITED:
+                raise InvalidJobError(
+                    f"job {job_id!r}: the submitted jobs run after more than {MAX_AWAITED:,} jobs "
+                    "in total; submit one job that runs after these, and the others after that job"
                 )
             if name not in by_id and not find(name)[0]:
                 raise InvalidJobError(

@@ -116,3 +116,16 @@ def test_a_name_that_looks_like_an_option_is_a_name_in_the_documented_pipe(clust
     assert ok("cancel", "--", *(name for name in names if name != "other")) == ""
     cluster.over("--all", "own other")
     assert ok("ps", "-o", "name") == "other\n"
+
+
+def test_an_array_that_is_submitted_again_with_more_indices_starts_the_new_ones(cluster, ok, run):
+    cluster.up("n0")
+    words = ("--", sys.executable, "-c", "pass")
+    ok("submit", "--name", "s", "--array", "0,1", *words)
+    cluster.over("s-0", "s-1")
+    done = run("submit", "--name", "s", "--array", "0-2", *words)
+    assert (done.returncode, done.stdout) == (1, "s-2\n")
+    assert "job 's-0' was submitted before, and is finished: it was not started" in done.stderr
+    done = run("submit", "--name", "s", "--array", "0-2", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no new job was started" in done.stderr

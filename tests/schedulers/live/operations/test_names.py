@@ -7,6 +7,7 @@ import time
 import pytest
 
 from presage.errors import ForbiddenError, InvalidJobError
+from presage.schedulers.live.controller.operations import dependencies
 from presage.schedulers.live.controller.replayed_state import Stage
 from presage.schedulers.live.controller.server.job_filter import select_jobs
 from presage.schedulers.live.controller.status_messages import job_status
@@ -89,6 +90,14 @@ def test_the_records_of_an_array_are_dropped_with_its_jobs():
 def test_names_that_no_job_can_have_are_refused(world, fields, message):
     with pytest.raises(InvalidJobError, match=message):
         world.send(a_job("x", **fields))
+
+
+def test_a_submission_cannot_wait_for_millions_of_jobs(world, monkeypatch):
+    monkeypatch.setattr(dependencies, "MAX_AWAITED", 6)
+    world.send(*(a_job(f"s-{i}", array="s") for i in range(3)))
+    world.send(a_job("x-0", after=("s",)), a_job("x-1", after_any=("s",)))
+    with pytest.raises(InvalidJobError, match="job 'y-2': the submitted jobs run after more than"):
+        world.send(*(a_job(f"y-{i}", after=("s",)) for i in range(3)))
 
 
 def test_an_administrator_may_hold_what_its_owner_holds(world):
