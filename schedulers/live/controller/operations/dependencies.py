@@ -61,6 +61,11 @@ def check_dependencies(
                     f"job {job_id!r}: the submitted jobs run after more than {MAX_AWAITED:,} jobs "
                     "in total; submit one job that runs after these, and the others after that job"
                 )
+            if name in by_id and find(name)[0]:
+                raise InvalidJobError(
+                    f"job {job_id!r}: {name!r}, after which it runs, is a new job and also an "
+                    "array; give the new job another name"
+                )
             if name not in by_id and not find(name)[0]:
                 raise InvalidJobError(
                     f"job {job_id!r}: there is no job {name!r} after which it could run, or it "

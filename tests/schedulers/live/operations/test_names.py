@@ -54,6 +54,21 @@ def test_a_job_of_an_array_only_has_to_finish_for_dependencies_on_that_array(wor
     assert world.stage("other") is Stage.CANCELLED
 
 
+def test_a_new_job_with_the_name_of_an_array_is_no_dependency(world):
+    world.send(a_job("s-0", array="s"))
+    for jobs in (
+        [a_job("s"), a_job("x", after=("s",))],
+        [a_job("x", after_any=("s",)), a_job("s")],
+    ):
+        with pytest.raises(
+            InvalidJobError, match="job 'x': 's', after which it runs, is a new job"
+        ):
+            world.send(*jobs)
+    world.send(a_job("s"))
+    world.send(a_job("x", after=("s",)))
+    assert world.core.state.jobs["x"].awaited == ["s"]
+
+
 def test_another_user_cannot_take_the_name_of_an_array(world):
     world.send(a_job("s-0", array="s"), a_job("s-1", array="s"))
     world.send(a_job("s"), caller=BOB)
