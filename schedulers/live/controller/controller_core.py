@@ -138,6 +138,7 @@ class Core:
         seed: int = 0,
     ) -> None:
         self.state, self.policy = state, policy
+        state.take_reviewed()  # from its replay
         self._forecasts = forecasts
         self.lease_s, self._suspect_s, self._max_ended_jobs = lease_s, suspect_s, max_ended_jobs
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
@@ -192,7 +193,7 @@ class Core:
                 known.append(job_id)
         self._check_quota(caller, records)
         new = {record.job_id for record in records}
-        check_dependencies(self.state.jobs, new, jobs, caller.name)
+        check_dependencies(self.state, new, jobs, caller.name)
         return list(records), known
 
     def cancel(
@@ -587,9 +588,9 @@ class Core:
                     self.elastic.forget(record.job_id)
             if self._view is not None:
                 self._view.follow(record, self.state)
-            for job in self.state.take_reviewed():
-                if self._view is not None:
-                    self._view.review(job, is_open=not self.state.gates.closed_reason(job))
+        for job in self.state.take_reviewed():
+            if self._view is not None:
+                self._view.review(job, is_open=not self.state.gates.closed_reason(job))
 
     # ----------------------------------------------------------------------------------------
 

@@ -36,9 +36,9 @@ from presage.schedulers.live.controller.journal.records import (
     Submitted,
 )
 from presage.schedulers.live.controller.operations.job_gates import (
+    ArrayKey,
     JobGates,
     array_key,
-    jobs_of_name,
 )
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job
@@ -365,6 +365,8 @@ class ReplayedState:
         What waiting jobs wait for besides devices.
     reviewed : dict of str to None
         Jobs that may have entered or left the queue since the last :meth:`take_reviewed`.
+    changed_arrays : dict of (str, str) to None
+        Arrays with a limit of which a job has changed since then.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -384,6 +386,7 @@ class ReplayedState:
     changed_keys: set[str] = field(default_factory=set, compare=False)
     gates: JobGates = field(default_factory=JobGates)
     reviewed: dict[str, None] = field(default_factory=dict, compare=False)
+    changed_arrays: dict[ArrayKey, None] = field(default_factory=dict, compare=False)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -429,14 +432,15 @@ class ReplayedState:
         self._count_unfinished(job, 1)
         self.job_count += 1
         self.stages[Stage.WAITING] += 1
+        self.gates.enter_array(job)
         self.gates.enter(job)
-        self._review(job)
+        self._review([job])
 
     def _awaited(self, names: Iterable[str], owner: str) -> list[str]:
         """Return the jobs that have to end, of names of jobs and arrays."""
         found: dict[str, None] = {}
         for name in names:
-            jobs = jobs_of_name(self.jobs, name, owner)
+            jobs = self.gates.jobs_of_name(self.jobs, name, owner)
             found.update({job.job_id: None for job in jobs if job.stage not in ENDED})
             if not jobs:  # a later job of the same submission
                 found[name] = None
@@ -446,6 +450,7 @@ class ReplayedState:
         for job_id in record.job_ids:
             del self.ended[job_id]
             job = self.jobs.pop(job_id)
+            self.gates.leave_array(job)
             self.max_attempt = max(self.max_attempt, job.attempt)
             self.stages[job.stage] -= 1
         for name in record.nodes:
@@ -531,30 +536,46 @@ class ReplayedState:
         if job.stage in ENDED and stage not in ENDED:
             self._end_waits(job)
         if job.stage is not stage or isinstance(record, Held | PriorityChanged):
-            self._review(job)
+            self._review([job])
 
     def _end_waits(self, job: LiveJob) -> None:
         """Note the end of a job for the jobs that run after it."""
-        for dependent in map(self.jobs.__getitem__, self.gates.leave(job)):
+        dependents = [self.jobs[job_id] for job_id in self.gates.leave(job)]
+        for dependent in dependents:
             dependent.awaited.remove(job.job_id)
-            must_finish = {job.job_id, job.message.array} & {*dependent.message.after}
-            if job.stage is not Stage.FINISHED and must_finish:
+            if job.stage is not Stage.FINISHED and self._must_finish(job, dependent):
                 dependent.dependency_problem = (
                     f"job {job.job_id!r}, after which it runs, is {job.stage}"
                 )
                 self.gates.broken[dependent.job_id] = None
             self.changed_keys.add(f"job {dependent.job_id}")
-            self._review(dependent)
+        self._review([one for one in dependents if not one.awaited])
 
-    def _review(self, job: LiveJob) -> None:
-        """Note that a job, and the other jobs of its array, may have entered or left the queue."""
-        self.reviewed[job.job_id] = None
-        if job.message.array_limit:
-            changed = self.gates.review_array(array_key(job), self.jobs)
-            self.reviewed.update(dict.fromkeys(changed))
+    def _must_finish(self, job: LiveJob, dependent: LiveJob) -> bool:
+        """Return whether a job must finish before another, by its name or that of its array."""
+        names, (owner, array) = dependent.message.after, array_key(job)
+        if job.job_id in names:
+            return True
+        if not array or array not in names or owner != dependent.owner:
+            return False
+        named = self.jobs.get(array)  # the dependency is on a job of that name, not on the array
+        return named is None or named.owner != owner or named.number > dependent.number
+
+    def _review(self, jobs: Sequence[LiveJob]) -> None:
+        """Note that jobs, and others of their arrays, may have entered or left the queue."""
+        self.reviewed.update((job.job_id, None) for job in jobs)
+        limited = (array_key(job) for job in jobs if job.message.array_limit)
+        self.changed_arrays.update(dict.fromkeys(limited))
 
     def take_reviewed(self) -> list[LiveJob]:
-        """Return the waiting jobs that may have entered or left the queue since the last call."""
+        """Return the waiting jobs that may have entered or left the queue since the last call.
+
+        This also updates the gates of arrays: once for all records of a change, since an array may
+        have thousands of jobs.
+        """
+        for key in self.changed_arrays:
+            self.reviewed.update(dict.fromkeys(self.gates.review_array(key, self.jobs)))
+        self.changed_arrays.clear()
         found, self.reviewed = self.reviewed, {}
         jobs = (self.jobs.get(job_id) for job_id in found)
         return [job for job in jobs if job is not None and job.stage is Stage.WAITING]
@@ -704,6 +725,7 @@ class ReplayedState:
         state.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.since_s)}
         state.jobs = dict(sorted(state.jobs.items(), key=lambda item: item[1].number))
         for job in state.jobs.values():
+            state.gates.enter_array(job)
             if job.stage not in ENDED:
                 state.gates.enter(job)
         for array in state.gates.members:

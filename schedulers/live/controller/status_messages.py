@@ -160,6 +160,8 @@ def _displayed_job(job: pb.Job, *, full: bool) -> pb.Job:
     if not full:
         shown.command[:] = _truncate(job.command, _MAX_COMMAND_BYTES)
         shown.kinds[:] = _truncate(job.kinds, _MAX_NAME_BYTES)
+        shown.after[:] = _truncate(job.after, _MAX_COMMAND_BYTES)
+        shown.after_any[:] = _truncate(job.after_any, _MAX_COMMAND_BYTES)
         shown.folder = "".join(_truncate([job.folder], _MAX_FOLDER_BYTES))
         shown.user = "".join(_truncate([job.user], _MAX_NAME_BYTES))
         shown.model = "".join(_truncate([job.model], _MAX_NAME_BYTES))

@@ -12,7 +12,8 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 INDEX = "PRESAGE_ARRAY_INDEX"  # environment variable of a job
 MAX_ARRAY = 1_000  # jobs, as in a Submit request
 _MAX_INDEX = 10**9
-_PART = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")
+_PART = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
+_LIMIT = re.compile(r"0{0,9}[1-9]\d{0,8}", re.ASCII)
 
 
 class ArraySpec(NamedTuple):
@@ -32,7 +33,7 @@ def parse_array(text: str) -> ArraySpec:
     """
     listed, percent, limit = text.partition("%")
     parts = [_PART.fullmatch(part) for part in listed.split(",")]
-    if not all(parts) or (percent and not (limit.isdecimal() and 0 < int(limit) < _MAX_INDEX)):
+    if not all(parts) or (percent and not _LIMIT.fullmatch(limit)):
         raise InvalidJobError(
             f"array {text!r}: must be indices such as 0-9, 1,3,5-7 or 0-15:4, and perhaps the "
             "number of jobs at once, as in 0-9%4"

@@ -14,6 +14,7 @@ GRACE_S = 30.0  # default time to save a checkpoint before the end
 MAX_GRACE_S = 3600.0
 MAX_RETRIES = 1000
 MAX_NAME_LENGTH = 128
+MAX_DEPENDENCIES = 1_000  # names; that of an array counts once
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,16 @@ class SubmittedJob:
                 f"job {job_id!r}: time_limit_s={self.time_limit_s}, must be a finite number >= 0; "
                 "0 for no limit"
             )
-        if len(self.array) > MAX_NAME_LENGTH or self.array_limit < 0:
+        is_name = len(self.array) <= MAX_NAME_LENGTH and self.array.isprintable()
+        if not is_name or self.array_limit < 0:
             raise InvalidJobError(
                 f"job {job_id!r}: array={self.array[:16]!r}, array_limit={self.array_limit}: the "
-                f"name has at most {MAX_NAME_LENGTH} characters, and the limit is >= 0"
+                f"name has at most {MAX_NAME_LENGTH} printable characters, and the limit is >= 0"
+            )
+        if len(self.after) + len(self.after_any) > MAX_DEPENDENCIES:
+            raise InvalidJobError(
+                f"job {job_id!r}: runs after more than {MAX_DEPENDENCIES:,} jobs; submit them as "
+                "an array, and name the array"
             )
         if not 0 <= self.retries <= MAX_RETRIES:
             raise InvalidJobError(

@@ -60,6 +60,16 @@ def test_options_and_a_command_of_the_command_line_come_before_those_of_the_file
     assert job.command == ["yes"]
 
 
+def test_texts_and_numbers_reach_the_job_as_they_are_written(submit):
+    _, (job,) = submit(
+        "name: 007\ntime-limit: 0090\nlatency-sensitive: no\n"
+        "command: [./a, 1.10, 1_000, 0x1F, 1:30, 2024-13-45, 1.0e-3, &a x, *a]\n"
+    )
+    assert (job.job_id, job.time_limit_s, job.latency_sensitive) == ("007", 90.0, False)
+    words = ["./a", "1.10", "1_000", "0x1F", "1:30", "2024-13-45", "1.0e-3", "x", "x"]
+    assert job.command == words
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -77,9 +87,18 @@ def test_options_and_a_command_of_the_command_line_come_before_those_of_the_file
         ("- gpus\n", "must have lines such as `gpus: 2`"),
         ("", "must have lines such as `gpus: 2`"),
         ("gpus: [\n", "cannot be read"),
-        ("a: !!python/object/apply:os.system ['true']\n", "cannot be read"),
+        ("command: [!!python/name:os.system x]\n", "'command' must be a text or a number"),
         ("gpus: 1\n", "no command; write it after the options"),
         ("array: 0-\ncommand: x\n", "array '0-': must be indices"),
+        ("array: ''\ncommand: x\n", "array '': must be indices"),
+        ("time-limit: ''\ncommand: x\n", "'' is not a duration"),
+        ("gpus: !!int x\ncommand: x\n", "'--gpus': Input should be a valid integer"),
+        ("latency-sensitive: !!bool x\ncommand: x\n", "must be true or false"),
+        ("name: null\ncommand: x\n", "'name' must be a text or a number"),
+        ("[a, b]: 2\ncommand: x\n", "'sequence' is no option of a job"),
+        ("command: &a [x, *a]\n", "'command' must be a text or a number"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\n? [*b, *b]\n: 1\n", "'a' is no option of a job"),
+        ("<<: {gpus: 2}\ncommand: x\n", "'<<' is no option of a job"),
     ],
 )
 def test_other_files_are_refused_in_one_line(submit, content, message):

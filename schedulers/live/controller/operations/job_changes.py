@@ -37,9 +37,10 @@ def hold_jobs(
                 f"nothing was {done}: job {job.job_id!r} is held by the administrator "
                 f"{job.held_by!r}; ask for its release"
             )
-        if job.held != release:
-            return None
         by_admin = not release and caller.is_admin and caller.name != job.owner
+        # An administrator may hold what its owner holds: then the owner cannot release it.
+        if job.held != release and (job.held_by_admin or not by_admin):
+            return None
         return Held(job.job_id, not release, caller.name, by_admin, now_s)
 
     return _changed(state, job_ids, caller, change, done)

@@ -5,7 +5,7 @@ A job that waits for one of these is closed: it is not in the policy's queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ class JobGates:
     ----------
     dependents : dict of str to dict of str to None
         By job, the jobs that wait for its end.
+    arrays : dict of (str, str) to dict of str to None
+        By array, all of its jobs whose records are kept.
     members : dict of (str, str) to dict of str to None
         By array with a limit, its jobs that have not ended, in the order of submission.
     closed : dict of (str, str) to set of str
@@ -33,9 +35,35 @@ class JobGates:
     """
 
     dependents: dict[str, dict[str, None]] = field(default_factory=dict)
+    arrays: dict[ArrayKey, dict[str, None]] = field(default_factory=dict)
     members: dict[ArrayKey, dict[str, None]] = field(default_factory=dict)
     closed: dict[ArrayKey, set[str]] = field(default_factory=dict)
     broken: dict[str, None] = field(default_factory=dict)
+
+    def enter_array(self, job: LiveJob) -> None:
+        """Add a job to its array, until :meth:`leave_array`."""
+        if array_key(job)[1]:
+            self.arrays.setdefault(array_key(job), {})[job.job_id] = None
+
+    def leave_array(self, job: LiveJob) -> None:
+        """Remove a job whose record is dropped."""
+        key = array_key(job)
+        if key in self.arrays:
+            self.arrays[key].pop(job.job_id, None)
+            if not self.arrays[key]:
+                del self.arrays[key]
+
+    def jobs_of_name(self, jobs: Mapping[str, LiveJob], name: str, owner: str) -> Sequence[LiveJob]:
+        """Return the jobs that a dependency of an owner's job names.
+
+        The name is that of a job of the owner, of an array of the owner, or of another user's job,
+        in this order: other users cannot take the name of an array.
+        """
+        job = jobs.get(name)
+        if job is not None and job.owner == owner:
+            return [job]
+        found = [jobs[job_id] for job_id in self.arrays.get((owner, name), ())]
+        return found or ([] if job is None else [job])
 
     def enter(self, job: LiveJob) -> None:
         """Add a job that has not ended."""
@@ -68,8 +96,9 @@ class JobGates:
             return
         waiting = [job for job in members if job.stage == "waiting"]
         free = members[0].message.array_limit - (len(members) - len(waiting))
-        ready = [job.job_id for job in waiting if not job.held and not job.awaited]
-        closed = set(ready[max(0, free) :])
+        ready = [job for job in waiting if not job.held and not job.awaited]
+        ready.sort(key=lambda job: -job.message.priority)
+        closed = {job.job_id for job in ready[max(0, free) :]}
         before, self.closed[key] = self.closed.get(key, set()), closed
         yield from before ^ closed
 
@@ -87,16 +116,9 @@ class JobGates:
         return ""
 
 
-def jobs_of_name(jobs: Mapping[str, LiveJob], name: str, owner: str) -> list[LiveJob]:
-    """Return the job of a name, or the known jobs of the owner's array of that name."""
-    if name in jobs:
-        return [jobs[name]]
-    return [job for job in jobs.values() if name and array_key(job) == (owner, name)]
-
-
 def array_key(job: LiveJob) -> ArrayKey:
-    """Return the key of a job's array."""
-    return job.owner, job.message.array
+    """Return the key of a job's array; its name is "" if the job is in none."""
+    return job.owner, str(job.job_json.get("array", ""))
 
 
 def _names(job_ids: Iterable[str]) -> str:

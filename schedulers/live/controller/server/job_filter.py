@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from presage.errors import InvalidRequestError
 from presage.schedulers.live.controller.controller_core import Core
-from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
+from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, Stage
 from presage.schedulers.live.controller.status_messages import job_phase
 from presage.schedulers.live.protocol.job_states import HELD, STATES, phase_name
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -40,7 +40,7 @@ def _state(core: Core, job: LiveJob) -> str:
 
 
 def _nodes(job: LiveJob) -> list[str]:
-    """Return the nodes of a job, or its last ones."""
-    if job.stage in AT_NODE:
+    """Return the nodes of a job, or the last ones of a job that is over; none if it waits."""
+    if job.stage not in ENDED:
         return job.nodes
     return list(job.member_nodes.values()) or [job.node]

@@ -107,3 +107,25 @@ def test_dependencies_limits_and_arrays_hold_over_a_kill_of_the_controller(clust
     assert "must be indices such as 0-9" in refused("submit", "--array", "a", "--", "true")
     assert "is not a duration" in refused("submit", "--time-limit", "2 hours", "--", "true")
     assert "--time-limit 0" in refused("submit", "--time-limit", "0", "--", "true")
+
+
+def test_a_name_that_looks_like_an_option_is_a_name_in_the_documented_pipe(cluster, ok):
+    cluster.up("n0")
+    cluster.submit(*(cluster.job(name, 2_000) for name in ("--all", "other", "own other")))
+    names = ok("ps", "-o", "name").splitlines()
+    assert ok("cancel", "--", *(name for name in names if name != "other")) == ""
+    cluster.over("--all", "own other")
+    assert ok("ps", "-o", "name") == "other\n"
+
+
+def test_an_array_that_is_submitted_again_with_more_indices_starts_the_new_ones(cluster, ok, run):
+    cluster.up("n0")
+    words = ("--", sys.executable, "-c", "pass")
+    ok("submit", "--name", "s", "--array", "0,1", *words)
+    cluster.over("s-0", "s-1")
+    done = run("submit", "--name", "s", "--array", "0-2", *words)
+    assert (done.returncode, done.stdout) == (1, "s-2\n")
+    assert "job 's-0' was submitted before, and is finished: it was not started" in done.stderr
+    done = run("submit", "--name", "s", "--array", "0-2", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no new job was started" in done.stderr

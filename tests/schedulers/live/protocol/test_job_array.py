@@ -31,7 +31,8 @@ def test_indices_are_read(text, indices, limit):
     [
         ("", "must be indices"), ("a-b", "must be indices"), ("0-", "must be indices"),
         ("-1", "must be indices"), ("0-9%0", "must be indices"), ("0-9%", "must be indices"),
-        ("0-9%x", "must be indices"), ("9-0", "has no index"), ("0-9:0", "has no index"),
+        ("0-9%x", "must be indices"), ("0-9%" + "9" * 5_000, "must be indices"),
+        ("0-٣", "must be indices"), ("9-0", "has no index"), ("0-9:0", "has no index"),
         ("0-1000", "more than 1,000"), ("0-9999999999", "has no index"),
         ("1,1", "an index is there twice"), ("0-3,2", "an index is there twice"),
     ],

@@ -27,6 +27,9 @@ _MAX_BYTES = 1024 * 1024  # no job is larger
 _EXCLUDED = ("file", "help")
 _PANEL_EXCLUDED = "Connection"  # those have environment variables
 _META = "presage.job_file.command"
+_TAG = "tag:yaml.org,2002:"
+_TEXTS = tuple(_TAG + name for name in ("str", "int", "float", "timestamp"))
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def _read_file(context: typer.Context, path: Path | None) -> Path | None:
@@ -34,7 +37,7 @@ def _read_file(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         options = _options(context)
         content = _load(path)
-        command = _words(path, content.pop(_COMMAND, ()))
+        command = _words(path, content.pop(_COMMAND, None))
         context.meta[_META] = command
         context.default_map = {
             options[key].name: _value(path, key, options[key], value)
@@ -74,7 +77,9 @@ def _options(context: typer.Context) -> Mapping[str, Any]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a file.
+    """Return the keys and the nodes of the values of a file.
+
+    The values are read as they are written: as numbers, 007 would be 7, and 1.10 would be 1.1.
 
     Raises
     ------
@@ -89,17 +94,19 @@ def _load(path: Path) -> dict[str, Any]:
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"--file {path}: is larger than {_MAX_BYTES} bytes; write less")
         root = yaml.compose(content, Loader=yaml.SafeLoader)
-        found = yaml.safe_load(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(
             f"--file {path}: cannot be read ({one_line(error)}); name a YAML file of options"
         ) from error
-    if not isinstance(found, dict) or not isinstance(root, yaml.MappingNode):
+    if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"--file {path}: must have lines such as `gpus: 2`, one per option")
-    keys = [str(key.value) for key, _ in root.value]
-    if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise ConfigError(f"--file {path}: {twice!r} is there twice; remove one of them")
-    return {str(key): value for key, value in found.items()}
+    found: dict[str, Any] = {}
+    for key, value in root.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else key.id
+        if name in found:
+            raise ConfigError(f"--file {path}: {name!r} is there twice; remove one of them")
+        found[name] = value
+    return found
 
 
 def _checked(
@@ -114,31 +121,34 @@ def _checked(
     return content
 
 
-def _value(path: Path, key: str, option: Any, value: Any) -> Any:
+def _value(path: Path, key: str, option: Any, node: Any) -> Any:
     """Return the value of an option, as the command line would have it."""
     if option.multiple:
-        values = value if isinstance(value, list) else [value]
-        return [_text(path, key, one) for one in values]
+        nodes = node.value if node.id == "sequence" else [node]
+        return [_text(path, key, one) for one in nodes]
     if option.is_flag:
-        if not isinstance(value, bool):
+        if node.tag != _TAG + "bool" or node.value.lower() not in _FLAGS:
             raise ConfigError(f"--file {path}: {key!r} must be true or false")
-        return value
-    return _text(path, key, value)
+        return _FLAGS[node.value.lower()]
+    return _text(path, key, node)
 
 
-def _text(path: Path, key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+def _text(path: Path, key: str, node: Any) -> str:
+    """Return a text or a number as it is written."""
+    if node.tag not in _TEXTS or node.id != "scalar":
         raise ConfigError(f"--file {path}: {key!r} must be a text or a number; quote it if it is")
-    return str(value)
+    return str(node.value)
 
 
-def _words(path: Path, value: Any) -> list[str]:
+def _words(path: Path, node: Any) -> list[str]:
     """Return the words of a command, given as a list or as one line."""
-    if isinstance(value, str):
+    if node is None:
+        return []
+    if node.id == "scalar" and node.tag == _TAG + "str":
         try:
-            return shlex.split(value)
+            return shlex.split(node.value)
         except ValueError as error:
             raise ConfigError(f"--file {path}: {_COMMAND!r}: {error}; give a list") from None
-    if not isinstance(value, list | tuple):
+    if node.id != "sequence":
         raise ConfigError(f"--file {path}: {_COMMAND!r} must be a list of words, or one line")
-    return [_text(path, _COMMAND, one) for one in value]
+    return [_text(path, _COMMAND, one) for one in node.value]

@@ -38,16 +38,16 @@ class OrderOptions:
         ),
     ] = None
     array: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="INDICES",
             help="Submit a job NAME-INDEX for each index, such as 0-9, 1,3,5-7 or 0-15:4; 0-9%4 "
             "runs at most 4 of them at once. PRESAGE_ARRAY_INDEX has the index.",
             rich_help_panel=_ORDER,
         ),
-    ] = ""
+    ] = None
     time_limit: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="DURATION",
             show_default="no limit",
@@ -55,7 +55,7 @@ class OrderOptions:
             "the job has --grace-s to save its state, and ends.",
             rich_help_panel=_ORDER,
         ),
-    ] = ""
+    ] = None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the job's message.
@@ -65,8 +65,10 @@ class OrderOptions:
         InvalidJobError
             The time limit is 0.
         """
-        limit_s = seconds_of(self.time_limit, "--time-limit") if self.time_limit else 0.0
-        if self.time_limit and not limit_s:
+        limit_s = 0.0
+        if self.time_limit is not None:
+            limit_s = seconds_of(self.time_limit, "--time-limit")
+        if self.time_limit is not None and not limit_s:
             raise InvalidJobError("--time-limit 0: must be longer; leave it out for no limit")
         return {
             "after": self.after or (),
@@ -84,4 +86,4 @@ class OrderOptions:
         """
         from presage.schedulers.live.protocol.job_array import array_jobs, parse_array
 
-        return array_jobs(job, parse_array(self.array)) if self.array else [job]
+        return [job] if self.array is None else array_jobs(job, parse_array(self.array))

@@ -118,10 +118,14 @@ def _send(client: ClusterClient, jobs: Sequence[pb.Job]) -> None:
     from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 
     known = client.submit(jobs)
+    new = [job.job_id for job in jobs if job.job_id not in known]
+    outcome = "it was not started again" if new else "no new job was started"
     for before in client.list(known).jobs if known else ():
         already = f"job {before.job.job_id!r} was submitted before, and is {phase_of(before)}"
         if before.phase in TERMINAL_PHASES:
-            raise InvalidJobError(f"{already}: no new job was started; give another --name")
-        say(f"{already}: no new job was started", err=True)
+            for job_id in new:
+                say(job_id)
+            raise InvalidJobError(f"{already}: {outcome}; give another --name")
+        say(f"{already}: {outcome}", err=True)
     for job in jobs:
         say(job.job_id)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     # Cancel all jobs of a user that wait
     presage cluster ps --user ann --state waiting -o name |
-      xargs --no-run-if-empty presage cluster cancel
+      xargs -r -d '\\n' presage cluster cancel --
     """
 )
 def ps(
