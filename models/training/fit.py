@@ -231,7 +231,7 @@ def fit_scalar(
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
         weight_decay=config.weight_decay, to_start=start is not None,
-        progress=observing(progress, observe, config.steps, lambda: per_row(watched)),
+        progress=observing(progress, observe, model, config.steps, lambda: per_row(watched)),
     )  # fmt: skip
     return model.eval()
 

@@ -107,7 +107,7 @@ def fit_interference(
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
         weight_decay=config.weight_decay, to_start=start is not None,
-        progress=observing(progress, observe, config.steps, lambda: per_victim(watched)),
+        progress=observing(progress, observe, model, config.steps, lambda: per_victim(watched)),
     )  # fmt: skip
     return model
 

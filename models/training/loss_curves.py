@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from presage.system.arrays import Array
 from presage.system.text.progress import Progress
@@ -33,10 +33,14 @@ def observed_rows(rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def observing(
     progress: Progress | None,
     observe: Observe | None,
+    model: nn.Module,
     steps: int,
     losses: Callable[[], Tensor],
 ) -> Progress | None:
-    """Return a progress callback that also passes ``losses()`` to ``observe`` at some steps."""
+    """Return a progress callback that also passes ``losses()`` to ``observe`` at some steps.
+
+    The model is not in training mode then: it would draw random numbers, and train differently.
+    """
     if observe is None:
         return progress
     observed = observed_steps(steps)
@@ -45,8 +49,10 @@ def observing(
         if progress is not None:
             progress(done, total)
         if done in observed:
+            model.eval()
             with torch.no_grad():
                 observe(done, losses().numpy())
+            model.train()
 
     return after
 

@@ -150,14 +150,14 @@ def test_a_release_widens_intervals_by_what_groups_differ_by(two_devices):
 
 
 @pytest.mark.parametrize(
-    "kinds", [("rtx-3090", "rtx-4090", "v100-16gb"), ("a40", "a10g", "l4", "h200")]
+    "kinds", [("rtx-3090", "v100-16gb"), ("a40", "a10g", "l4", "h200")]
 )
 def test_of_several_devices_some_are_held_out_and_some_remain(kinds):
     devices = np.repeat(np.array(kinds, dtype=object), 30)
     folds = cv.with_far_splits({}, {"device": devices}, np.ones(len(devices), bool))
 
     assert len(np.unique(folds["device"])) == len(kinds)
-    assert cv.with_far_splits({}, {"device": devices[:60]}, np.ones(60, bool)) == {}
+    assert cv.with_far_splits({}, {"device": devices[:30]}, np.ones(30, bool)) == {}
     lopsided = np.array([*["k80"] * 100, "t4", "p100"], dtype=object)
     assert cv.with_far_splits({}, {"device": lopsided}, np.ones(102, bool)) == {}
 
