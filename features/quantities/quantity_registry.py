@@ -50,7 +50,7 @@ STEP_TIME = Quantity(
     in_proto=True,
     prior="roofline_s",
     inputs=(
-        "channels_last", "loads_data", "share", "roofline_s", "op_count",
+        "batch_size", "channels_last", "loads_data", "share", "roofline_s", "op_count",
         "bytes_per_op", "largest_input", *(column.name for column in TIME_SHARE_COLUMNS),
     ),
     negligible=1e-6,
