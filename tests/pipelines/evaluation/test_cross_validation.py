@@ -149,9 +149,7 @@ def test_a_release_widens_intervals_by_what_groups_differ_by(two_devices):
     assert shipped.largest[0.1] == shipped.default[0.1] + shipped.novel["job"][0.1]
 
 
-@pytest.mark.parametrize(
-    "kinds", [("rtx-3090", "v100-16gb"), ("a40", "a10g", "l4", "h200")]
-)
+@pytest.mark.parametrize("kinds", [("rtx-3090", "v100-16gb"), ("a40", "a10g", "l4", "h200")])
 def test_of_several_devices_some_are_held_out_and_some_remain(kinds):
     devices = np.repeat(np.array(kinds, dtype=object), 30)
     folds = cv.with_far_splits({}, {"device": devices}, np.ones(len(devices), bool))
