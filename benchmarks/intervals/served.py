@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.intervals.left_out import LeftOut, several
+from presage.models.calibration.group_margins import MIN_GROUPS
 from presage.models.calibration.margins import (
     DEVICE,
     JOB,
@@ -74,7 +75,7 @@ def _trained_margins(data: LeftOut, train: Mask) -> Margins:
     groups = {name: metadata[name].to_numpy(object)[train] for name in ("group", DEVICE, RELEASE)}
     raw = {data.known: _by_domain(data, data.known, train)}
     for name, of_row in groups.items():
-        if several(list(of_row), cv.SEVERAL) or (name == "group" and several(list(of_row), 2)):
+        if several(list(of_row), MIN_GROUPS):
             raw[name] = _by_domain(data, name, train)
     # Without groups to leave out, rows that were left out job by job stand in for them.
     raw["family"] = raw.get("group", raw[data.known])

@@ -21,6 +21,8 @@ ONE = replace(CONFIG, ensemble=1)
 PAIRS = InterferenceTask(
     acquainted=replace(OUT_OF_DOMAIN, steps=400), out_of_domain=replace(OUT_OF_DOMAIN, steps=400)
 )
+TRAINING_STEP = SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE)
+INFERENCE_STEP = SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE)
 TIMM = ("timm/timm_step_time.parquet",)
 TORCHVISION = ("torchvision/torchvision_step_time.csv.gz",)
 TABLES = (
@@ -44,27 +46,23 @@ TABLES = (
     Table("Slowdown of pairs, Lucid", PAIRS, ("lucid/pairs.csv", "lucid/solo.csv"), ("group",)),
     Table(
         "Training step, six GPUs",
-        SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
-        TORCHVISION, ("group", "device"),
+        TRAINING_STEP, TORCHVISION, ("group", "device"),
     ),
     Table(
         "Inference step, six GPUs",
-        SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE),
-        TORCHVISION, ("group", "device"),
+        INFERENCE_STEP, TORCHVISION, ("group", "device"),
     ),
     Table(
         "Training step, RTX 3090",
-        SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
-        TIMM, ("group", "release"),
+        TRAINING_STEP, TIMM, ("group", "release"),
     ),
     Table(
         "Training step, both sources",
-        SoloTask(STEP_TIME, lambda job: job.trains, "seconds", config=ONE),
+        TRAINING_STEP,
         (*TIMM, *TORCHVISION), ("source",),
     ),
     Table(
         "Inference step, three GPUs",
-        SoloTask(STEP_TIME, lambda job: not job.trains, "seconds", config=ONE),
-        TIMM, ("release", "device"),
+        INFERENCE_STEP, TIMM, ("release", "device"),
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from presage.models.calibration.conformal import calibrate, conformal_margin
-from presage.models.calibration.group_margins import group_margin
+from presage.models.calibration.group_margins import MIN_GROUPS, group_margin
 from presage.models.calibration.margins import (
     DEVICE,
     JOB,
@@ -36,7 +36,6 @@ FAR_SPLITS = ("group", DEVICE, RELEASE)
 
 MIN_SIMILAR = 20  # rows needed for separate margins of new jobs or a device class
 MIN_CALIBRATION_ROWS = 9  # rows needed to calibrate a 90 % interval
-SEVERAL = 2  # devices or releases needed to estimate the error on further ones
 
 # Lower level of each interval, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
@@ -103,7 +102,7 @@ def with_far_splits(
     out = dict(folds)
     for name, of_row in groups.items():
         by_group = {name: device_folds(list(of_row))}
-        several = len(np.unique(of_row[measured])) >= SEVERAL
+        several = len(np.unique(of_row[measured])) >= MIN_GROUPS
         if several and leaves_enough(by_group, measured):
             out |= by_group
     return out

@@ -93,7 +93,7 @@ def test_forecasts_are_requested_in_a_shell_and_from_python(checkout):
         assert numbers(found) == pytest.approx(numbers(output), rel=0.02), line
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl: .ci/run installs it")
 def test_forecasts_are_requested_by_curl(checkout):
     options = ("--release", ROOT / "data/pretrained/release", "--http-port", 0)
     with serving(*options, cwd=checkout) as server:

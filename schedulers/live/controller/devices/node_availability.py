@@ -56,5 +56,5 @@ def of_report(report: pb.NodeReport, cluster_id: str) -> Availability:
 
 
 def drained_text(by: str, reason: str) -> str:
-    """Return that a node or device is drained, by whom and why: "it is drained by ops: fan"."""
+    """Return by which user and why a node or device is drained: "it is drained by ops: fan"."""
     return f"it is drained{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"

@@ -20,7 +20,6 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
 
 _PACKAGES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib")})
 _STDLIB = (*{f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")}, "<frozen")
@@ -94,6 +93,8 @@ def recorded_reads() -> Iterator[Reads]:
     Variables, folders, checks whether a file exists, and imports that fail count if code outside of
     installed libraries is their origin.
     """
+    from unittest.mock import patch  # imports asyncio, which a command that traces nothing spares
+
     record, start_ns = _Record(), time.time_ns()
     _install_hook()
     _recording.append(record)
