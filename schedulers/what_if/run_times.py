@@ -23,6 +23,7 @@ class Source(StrEnum):
     PACE = "its measured pace"
     FORECAST = "its forecast"
     LEARNT = "its forecast, corrected by jobs of its class that have run"
+    LIMIT = "a random part of its time limit"  # without a forecast that holds
     OUT_OF_DOMAIN = "none: its forecast is out of domain"
     MISSING = "none: it has no forecast"
 
@@ -85,11 +86,14 @@ class RunTimes:
         if job.job_id in self._paces:
             return Source.PACE
         prediction = self._prediction(job)
-        if not math.isfinite(prediction.runtime_s):
-            return Source.MISSING
-        if self._errors.has_observed(job.equivalence_class):
+        is_known = math.isfinite(prediction.runtime_s)
+        if is_known and self._errors.has_observed(job.equivalence_class):
             return Source.LEARNT
-        return Source.FORECAST if prediction.in_domain else Source.OUT_OF_DOMAIN
+        if is_known and prediction.in_domain:
+            return Source.FORECAST
+        if job.job_id in self._snapshot.limits_s:
+            return Source.LIMIT
+        return Source.OUT_OF_DOMAIN if is_known else Source.MISSING
 
     def draw(self, rng: Random) -> Callable[[str, Job], RunTime]:
         """Return a function that draws the run times of one sample.
@@ -111,6 +115,8 @@ class RunTimes:
         def draw_new(job_id: str, original: Job) -> RunTime:
             if original.job_id in self._paces:
                 return RunTime(1.0, *self._paces[original.job_id])
+            if self.source(original) is Source.LIMIT:
+                return RunTime(1.0, self._part_of_limit_s(job_id, original, seed))
             spread, key = self._spread(original), original.equivalence_class
             least = self._least_factor(original) if job_id == original.job_id else 0.0
             if not spread:
@@ -127,6 +133,18 @@ class RunTimes:
         return draw_job
 
     # ----------------------------------------------------------------------------------------
+
+    def _part_of_limit_s(self, job_id: str, original: Job, seed: int) -> float:
+        """Draw a run time between the time that a job has run and its time limit.
+
+        Real jobs use a part of their limits that is about uniform (Mu'alem, Feitelson: Utilization,
+        predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+        backfilling, IEEE TPDS 12(6), 2001, section 4).
+        """
+        limit_s = self._snapshot.limits_s[original.job_id]
+        least_s = self.elapsed_s.get(job_id, 0.0)
+        own = Random(f"{seed} {job_id}")  # noqa: S311 - not used for secrets
+        return own.uniform(min(least_s, limit_s), limit_s)
 
     def _prediction(self, job: Job) -> RuntimePrediction:
         """Return the forecast on the kind that the job is on, else on its fastest kind."""
