@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
@@ -74,8 +74,6 @@ class SampledTruth(GroundTruth):
         Returns the run time of a job's original; None if it is unknown.
     unknown_s : float
         Run time of a job whose run time is unknown.
-    limits_s : mapping of str to float
-        Time limits of originals, after which jobs end.
     """
 
     def __init__(
@@ -84,18 +82,13 @@ class SampledTruth(GroundTruth):
         copies: Copies,
         run_time: Callable[[Job], RunTime | None],
         unknown_s: float,
-        limits_s: Mapping[str, float],
     ) -> None:
         self._forecasts, self._copies = forecasts, copies
-        self._run_time, self._unknown_s, self._limits_s = run_time, unknown_s, limits_s
+        self._run_time, self._unknown_s = run_time, unknown_s
 
     def solo_s(self, job: Job, kind: str, gpus: int) -> float:
         """Return the drawn run time, divided by the predicted speed-up of other devices."""
         original = self._copies.original(job)
-        limit_s = self._limits_s.get(original.job_id, math.inf)
-        return min(limit_s, self._unlimited_s(job, original, kind, gpus))
-
-    def _unlimited_s(self, job: Job, original: Job, kind: str, gpus: int) -> float:
         drawn = self._run_time(job)
         if drawn is None:
             return self._unknown_s
@@ -106,7 +99,7 @@ class SampledTruth(GroundTruth):
         if share < 1:  # it has less of a device than it requested
             needed = self._forecasts.prediction(original, kind).compute_milli
             solo_s *= max(1.0, min(needed, original.compute_milli) / job.compute_milli)
-        return solo_s
+        return min(solo_s, drawn.limit_s)
 
     def _on_requested(self, job: Job, kind: str, drawn: RunTime) -> float:
         median_s = self._forecasts.prediction(job, kind).runtime_s

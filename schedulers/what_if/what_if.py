@@ -262,7 +262,7 @@ class _Question:
             branch.snapshot,
             branch.make_policy(),
             CopiedForecaster(self._planned, copies),
-            SampledTruth(self._forecasts, copies, run_time, unknown_s, self._snapshot.limits_s),
+            SampledTruth(self._forecasts, copies, run_time, unknown_s),
             self._later(copies, number),
             elapsed_s=self._run_times.elapsed_s,
             until_started=branch.waits,

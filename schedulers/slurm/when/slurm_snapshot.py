@@ -76,9 +76,9 @@ class _RunTimes:
         """Return the run times; None if unknown."""
         return [self._of_job.get(job.job_id) for job, _ in requests]
 
-    def slowdowns(self, requests: Sequence[object]) -> list[None]:
-        """Return None: Slurm's jobs are not co-located in the simulation."""
-        return [None] * len(requests)
+    def slowdowns(self, requests: Sequence[tuple[str, tuple[Job, ...]]]) -> list[list[float]]:
+        """Return 1 for each job: shards of a GPU are taken as independent."""
+        return [[1.0] * len(jobs) for _, jobs in requests]
 
 
 def copy_slurm(state: SlurmState) -> SlurmCopy:
@@ -195,6 +195,8 @@ class _Reader:
 
     def _assumptions(self) -> Iterator[str]:
         yield from _ASSUMPTIONS
+        if self._used:
+            yield "jobs on shards of one GPU do not slow each other down"
         if self._closed:
             verb = "waits" if len(self._closed) == 1 else "wait"
             yield (
