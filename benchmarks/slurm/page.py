@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.slurm.questions import SAMPLES, Asked
 from benchmarks.slurm.replay import GPUS, LIMITS, NODES
 from benchmarks.slurm.workload import ERROR, USERS
 
@@ -29,9 +33,23 @@ our simulator with `backfill:reserve=all`:
 |---|---:|---|---:|---:|---:|---:|
 """
 _ENOUGH_SEEDS = 5
+_SLACK_S = 60.0
 _FEW = """
 These are first results, on a machine that was busy with other work. So few replays say in which
 direction limits work, and not how much.
+"""
+_STARTS = """
+## Predicted starts
+
+Every 20 minutes of the replays' clock, the start of each waiting job is predicted: by
+[`presage slurm when`](../schedulers/slurm.md#when-will-a-job-start) with {samples} futures, from
+the state and the forecasts of that time, and by `squeue --start`. Neither knows of later
+submissions. "Contained" is the part of the true starts within the 80 % interval, widened by a
+minute on both sides. Errors are median absolute differences of predicted and true starts in
+minutes: of the jobs of which `squeue --start` names a start, and of the others.
+
+| users | limits | questions | contained % | error | error of squeue | no start by squeue % | error |
+|---|---|---:|---:|---:|---:|---:|---:|
 """
 _END = """
 Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
@@ -52,7 +70,44 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         )
     if len({row["seed"] for row in rows}) < _ENOUGH_SEEDS:
         text += _FEW
+    text += _STARTS.format(samples=SAMPLES)
+    groups: dict[tuple[str, str], list[Asked]] = {}
+    for row in ordered:
+        found = [Asked(*one) for one in row.get("asked", ())]
+        groups.setdefault((row["users"], row["limits"]), []).extend(found)
+    for (users, limits), asked in groups.items():
+        if asked:
+            text += f"| {users} | {limits} | {' | '.join(_starts_cells(asked))} |\n"
     return text + _END
+
+
+def _starts_cells(asked: Sequence[Asked]) -> list[str]:
+    """Return the cells of a row about predicted starts."""
+    known = [one for one in asked if one.median_s is not None]
+    inside = [
+        (one.low_s or 0.0) - 60
+        <= one.true_s
+        <= (math.inf if one.high_s is None else one.high_s) + 60
+        for one in known
+    ]
+    by_both = [one for one in known if one.squeue_s is not None]
+    by_one = [one for one in known if one.squeue_s is None]
+    return [
+        f"{len(asked):,}",
+        f"{100 * np.mean(inside):.0f}",
+        _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_both]),
+        _median_minutes([(one.squeue_s or 0.0) - one.true_s for one in by_both]),
+        f"{100 * len(by_one) / len(known):.0f}",
+        _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_one]),
+    ]
+
+
+def _or(high_s: float | None) -> float:
+    return math.inf if high_s is None else high_s
+
+
+def _median_minutes(errors_s: Sequence[float]) -> str:
+    return f"{np.median(np.abs(errors_s)) / 60:.1f}" if errors_s else "-"
 
 
 def main() -> None:

@@ -244,7 +244,7 @@ class _Reader:
     def _job(self, job: QueuedJob, gpus: int, kinds: tuple[str, ...], milli: int) -> Job:
         return Job(
             job.name,
-            float(job.submitted_unix_s),
+            float(job.eligible_unix_s or job.submitted_unix_s),  # its arrival in the queue
             gpus=gpus,
             kinds=kinds,
             compute_milli=milli,
