@@ -26,9 +26,9 @@ those of [the guide](../schedulers/slurm.md); the predicted limit is a calibrate
 whose error has a standard deviation of {error:g} in the logarithm. The limit "true" is the run
 time, rounded up, and a minute.
 
-Waits by predicted limits, relative to the limits that users request, and by the true run times; means
-over seeds with their range. The targets are -30 % for users of the default, at most +5 % for those of
-four times the true time, and a 99th percentile of at most 1.2 times that of requested limits.
+Waits by predicted and by true limits, relative to those by the limits that users request: of the
+sums over seeds, and the range of single seeds. The targets of the mean are -30 % for users of the
+default and at most +5 % for those of four times the true time, that of the 99th percentile +20 %.
 
 | users | seeds | mean wait, predicted | mean wait, true | 99th percentile, predicted |
 |---|---:|---:|---:|---:|
