@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.cli.command import command
-from presage.cli.options.common import Json, seconds_of
-from presage.cli.scheduling.cluster.when.options import WITHIN, FutureOptions, Gpus, Kinds
+from presage.cli.options.common import Json
+from presage.cli.scheduling.cluster.when.options import FutureOptions, Gpus, Kinds
 from presage.errors import ConfigError, UnknownJobError
 
 if TYPE_CHECKING:
@@ -49,17 +49,12 @@ def when(
     """
     import time
 
-    from presage.cli.output.json_output import message_content, print_json
-    from presage.cli.scheduling.cluster.when.when_tables import print_answers
-    from presage.schedulers.live.protocol.what_if_messages import answers_message
+    from presage.cli.scheduling.what_if_output import print_starts
     from presage.schedulers.slurm.when.slurm_queue import read_state
     from presage.schedulers.slurm.when.slurm_snapshot import copy_slurm
     from presage.schedulers.what_if.what_if import what_if
 
-    within = futures.within or WITHIN
-    within_s = [seconds_of(one, "--within") for one in within]
     copied = copy_slurm(read_state(time.time()))
-    horizon_s = futures.horizon_days * 86_400
     answers = what_if(
         copied.snapshot,
         _asked(copied, jobs),
@@ -68,17 +63,10 @@ def when(
         planned_by=copied.planned_by,
         variants=list(_variants(copied, gpus or (), kinds or ())),
         samples=futures.samples,
-        horizon_s=horizon_s,
+        horizon_s=futures.horizon_s,
         ends=bool(jobs),
     )
-    found = answers_message(
-        answers, copied.snapshot, within_s=within_s, time_unix_s=copied.snapshot.now_s,
-        samples=futures.samples, horizon_s=horizon_s,
-    )  # fmt: skip
-    if as_json:
-        print_json(message_content(found))
-    else:
-        print_answers(found, within)
+    print_starts(answers, copied.snapshot, futures, as_json=as_json)
 
 
 def _asked(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:

@@ -88,3 +88,8 @@ class FutureOptions:
         float,
         typer.Option(min=0.001, max=366.0, help="Length of a simulated future, in days."),
     ] = 7.0
+
+    @property
+    def horizon_s(self) -> float:
+        """Length of a simulated future in seconds."""
+        return self.horizon_days * 86_400
