@@ -51,6 +51,7 @@ def test_the_table_of_options_matches_the_commands():
         name: {
             option.opts[0]: "" if option.default in (None, "", False) else str(option.default)
             for option in command.params
+            if option.opts[0].startswith("--")
         }
         for name, command in commands.items()
     }
