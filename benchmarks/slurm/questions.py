@@ -6,8 +6,10 @@ Slurm's state is stored during the replay. Simulations run afterwards, so that t
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from tests.schedulers.slurm.site import Site
@@ -20,6 +22,7 @@ from presage.schedulers.what_if.what_if import what_if
 
 EVERY_S = 1200.0  # of the cluster's clock
 SAMPLES = 25
+LIMIT_S = 10.0  # of the processor, for the answers of one time; then fewer futures answer
 _DAY_S = 86_400.0
 
 
@@ -73,6 +76,7 @@ class Questions:
     def answered(self, starts_s: Mapping[str, tuple[float, float]]) -> Iterator[Asked]:
         """Yield the answers about all jobs that waited, next to their true starts."""
         for state, planned in self._found:
+            end_s = time.process_time() + LIMIT_S
             copied = copy_slurm(state)
             later = {one.job.job_id for one in copied.snapshot.returning}
             jobs = {name: job for name, job in copied.snapshot.jobs.items() if name not in later}
@@ -87,6 +91,7 @@ class Questions:
                 samples=SAMPLES,
                 horizon_s=2 * _DAY_S,
                 ends=False,
+                should_stop=partial(_is_over, end_s),
             )
             for answer in answers:
                 is_known = answer.verdict is Verdict.PREDICTED
@@ -105,3 +110,7 @@ def _interval(start: Distribution | None) -> tuple[float | None, float | None, f
         one if math.isfinite(one) else None for one in map(start.quantile_s, (0.1, 0.5, 0.9))
     )
     return low_s, median_s, high_s
+
+
+def _is_over(end_s: float) -> bool:
+    return time.process_time() > end_s
