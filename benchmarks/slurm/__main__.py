@@ -43,12 +43,15 @@ def main() -> None:
                     "mean_min": round(float(waits_s.mean()) / 60, 2),
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
                     "simulated_mean_min": round(float(np.mean(simulated_s)) / 60, 2),
+                    "waits_s": [round(float(wait_s)) for wait_s in waits_s],
+                    "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
                     "asked": [[one and round(one) for one in row] for row in asked],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
                 with args.out.open("a") as out:
                     out.write(json.dumps(row) + "\n")
-                print({**row, "asked": len(asked)}, flush=True)
+                shown = {name: value for name, value in row.items() if not isinstance(value, list)}
+                print(shown, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ the simulator:
 """
 _ENOUGH_SEEDS = 5
 _SLACK_S = 60.0
+_LAG = """
+A job that starts at once in the simulator waits {median:.1f} minutes in Slurm in the median, and
+{high:.1f} in one of ten replays: that is the lag of commands and daemons on this machine, times the
+speed of the clock. It is in all waits.
+"""
 _FEW = """
 These are first results, on a machine that was busy with other work. So few replays say in which
 direction limits work, and not how much.
@@ -83,6 +88,9 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         )
     if len({row["seed"] for row in rows}) < _ENOUGH_SEEDS:
         text += _FEW
+    if lags_min := [lag_min for row in ordered if (lag_min := _lag_min(row)) is not None]:
+        middle, high = np.quantile(lags_min, (0.5, 0.9))
+        text += _LAG.format(median=middle, high=high)
     text += _STARTS.format(samples=SAMPLES)
     groups: dict[tuple[str, str], list[Asked]] = {}
     for row in ordered:
@@ -138,6 +146,13 @@ def _simulated(rows: Sequence[dict[str, Any]]) -> str:
         f"{total:.2f} over all replays, and for one replay {middle:.2f} in the median and "
         f"{low:.2f} to {high:.2f} in the inner 80 %"
     )
+
+
+def _lag_min(row: Mapping[str, Any]) -> float | None:
+    """Return the median wait of jobs that do not wait in the simulator; None without waits."""
+    waits_s, simulated_s = row.get("waits_s", ()), row.get("simulated_waits_s", ())
+    at_once = [real for real, simulated in zip(waits_s, simulated_s, strict=True) if not simulated]
+    return float(np.median(at_once)) / 60 if at_once else None
 
 
 def _starts_cells(asked: Sequence[Asked]) -> list[str]:
