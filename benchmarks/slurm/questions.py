@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from tests.schedulers.slurm.site import Site
 
+from presage.errors import ServiceError
 from presage.schedulers.slurm.slurm_commands import run_slurm, unix_s_of
 from presage.schedulers.slurm.when.slurm_queue import SlurmState, read_state
 from presage.schedulers.slurm.when.slurm_snapshot import copy_slurm
@@ -61,11 +63,18 @@ class Questions:
         self._found: list[tuple[SlurmState, dict[str, int]]] = []
 
     def ask(self) -> None:
-        """Store the state and the planned starts, unless that was done a short time ago."""
+        """Store the state and the planned starts, unless that was done a short time ago.
+
+        Nothing is stored while slurmctld does not answer.
+        """
         now_s = float(self._site.cluster.run("date", "+%s"))
         if now_s < self._asked_s + EVERY_S:
             return
         self._asked_s = now_s
+        with suppress(ServiceError):
+            self._store(now_s)
+
+    def _store(self, now_s: float) -> None:
         planned = run_slurm(
             ["squeue", "--noheader", "--states=pending", "--Format=JobID:16,StartTime:20"]
         )

@@ -23,7 +23,9 @@ from presage.schedulers.slurm.watch.watcher import Watcher
 NODES, GPUS = 4, 8  # nodes, and GPUs of each
 LEAD_MINUTES = 4
 _POLL_S = 0.3
-_SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100")
+# OverTimeLimit: the lag of a busy machine, times the speed of the clock, must not end a job whose
+# limit is its run time. Slurm plans without it.
+_SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100", "OverTimeLimit=30")
 LIMITS = ("as requested", "predicted", "true")
 
 
