@@ -34,7 +34,8 @@ default and at most +5 % for those of four times the true time, that of the 99th
 |---|---:|---:|---:|---:|
 {summary}
 The mean wait in the simulator with `backfill:reserve=all`, relative to that in Slurm, is
-{simulated} (target: within 10 %).
+{simulated}
+(target: within 10 %).
 
 Mean and 99th percentile of the wait in minutes, for each replay, and the mean of the same jobs in
 the simulator:
@@ -84,7 +85,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     for row in ordered:
         text += (
             f"| {row['users']} | {row['seed']} | {row['limits']} | {row['jobs']} "
-            f"| {row['mean_min']:.1f} | {row['p99_min']:.1f} | {row['simulated_mean_min']:.1f} |\n"
+            f"| {row['mean_min']:.1f} | {row['p99_min']:.1f} | {_simulated_min(row)} |\n"
         )
     if len({row["seed"] for row in rows}) < _ENOUGH_SEEDS:
         text += _FEW
@@ -139,6 +140,7 @@ def _change(
 
 
 def _simulated(rows: Sequence[dict[str, Any]]) -> str:
+    rows = [row for row in rows if "simulated_mean_min" in row]  # not in the first replays
     ratios = [row["simulated_mean_min"] / row["mean_min"] for row in rows if row["mean_min"] > 1]
     total = sum(row["simulated_mean_min"] for row in rows) / sum(row["mean_min"] for row in rows)
     low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
@@ -146,6 +148,10 @@ def _simulated(rows: Sequence[dict[str, Any]]) -> str:
         f"{total:.2f} over all replays, and for one replay {middle:.2f} in the median and "
         f"{low:.2f} to {high:.2f} in the inner 80 %"
     )
+
+
+def _simulated_min(row: Mapping[str, Any]) -> str:
+    return f"{row['simulated_mean_min']:.1f}" if "simulated_mean_min" in row else "-"
 
 
 def _lag_min(row: Mapping[str, Any]) -> float | None:
