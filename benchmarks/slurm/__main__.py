@@ -32,9 +32,10 @@ def main() -> None:
         for user in args.users:
             for limits in args.limits:
                 begin_s = time.monotonic()
-                waits_s = np.array(
-                    replay(jobs, user, limits, speed=args.speed, backfill=not args.no_backfill)
+                waited, asked = replay(
+                    jobs, user, limits, speed=args.speed, backfill=not args.no_backfill
                 )
+                waits_s = np.array(waited)
                 simulated_s = simulated_waits_s(jobs, user, limits, backfill=not args.no_backfill)
                 row = {
                     "seed": seed, "jobs": args.jobs, "load": args.load, "speed": args.speed,
@@ -42,11 +43,15 @@ def main() -> None:
                     "mean_min": round(float(waits_s.mean()) / 60, 2),
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
                     "simulated_mean_min": round(float(np.mean(simulated_s)) / 60, 2),
+                    "waits_s": [round(float(wait_s)) for wait_s in waits_s],
+                    "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
+                    "asked": [[one and round(one) for one in row] for row in asked],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
                 with args.out.open("a") as out:
                     out.write(json.dumps(row) + "\n")
-                print(row, flush=True)
+                shown = {name: value for name, value in row.items() if not isinstance(value, list)}
+                print(shown, flush=True)
 
 
 if __name__ == "__main__":

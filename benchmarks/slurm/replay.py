@@ -7,12 +7,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest import mock
 
 from tests.schedulers.slurm.site import Site, slurm_site
 
+from benchmarks.slurm.questions import Asked, Questions
 from benchmarks.slurm.workload import USERS, ReplayJob, minutes_of
 from presage.schedulers.slurm.bridge.submission import Changes, parse_lines
 from presage.schedulers.slurm.job_note import JobNote
@@ -22,14 +23,16 @@ from presage.schedulers.slurm.watch.watcher import Watcher
 NODES, GPUS = 4, 8  # nodes, and GPUs of each
 LEAD_MINUTES = 4
 _POLL_S = 0.3
-_SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100")
+# OverTimeLimit: the lag of a busy machine, times the speed of the clock, must not end a job whose
+# limit is its run time. Slurm plans without it.
+_SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100", "OverTimeLimit=30")
 LIMITS = ("as requested", "predicted", "true")
 
 
 def replay(
     jobs: Sequence[ReplayJob], user: str, limits: str, *, speed: float, backfill: bool = True
-) -> list[float]:
-    """Return the waiting time of each job in seconds of the cluster's clock.
+) -> tuple[list[float], list[Asked]]:
+    """Return the waiting time of each job in seconds of the cluster's clock, and predicted starts.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ def replay(
             mock.patch.dict("os.environ", site.cluster.environment),
             _Watching(site),
         ):
-            return _waits_s(site, jobs, user, limits)
+            return _replayed(site, jobs, user, limits)
     finally:
         shutil.rmtree(folder)
 
@@ -69,17 +72,23 @@ class _Watching:
         self._thread.join()
 
 
-def _waits_s(site: Site, jobs: Sequence[ReplayJob], user: str, limits: str) -> list[float]:
+def _replayed(
+    site: Site, jobs: Sequence[ReplayJob], user: str, limits: str
+) -> tuple[list[float], list[Asked]]:
     by_index = {str(job.index): job for job in jobs}
 
     def respond(request: bytes) -> bytes:
         values = parse_lines(request)
         own = int(values["own_limit"])
-        minutes = max(LEAD_MINUTES, minutes_of(by_index[values["features"]].quantile_s))
-        if minutes >= own:
-            return Changes().lines()
-        note = JobNote(own_minutes=own, set_minutes=minutes).text()
-        return Changes(time_limit_minutes=minutes, note=note).lines()
+        job = by_index[values["features"]]
+        minutes = max(LEAD_MINUTES, minutes_of(job.quantile_s))
+        note = JobNote(
+            own_minutes=own,
+            set_minutes=minutes if minutes < own else None,
+            predicted_s=job.quantile_s,
+            median_s=job.median_s,
+        )
+        return Changes(time_limit_minutes=note.set_minutes, note=note.text()).lines()
 
     begin_s = int(site.cluster.run("date", "+%s")) + 60 + len(jobs)
     with site.answering(respond):
@@ -90,23 +99,31 @@ def _waits_s(site: Site, jobs: Sequence[ReplayJob], user: str, limits: str) -> l
             options += [f"--gres=gpu:a100:{job.gpus}"]
             env = {"SLURM_PRESAGE_JOB": str(job.index)} if limits == "predicted" else {}
             site.cluster.submit(f"sleep {job.runtime_s:.0f}", *options, env=env)
-    return _wait_for_all(site, len(jobs))
+    questions = Questions(site, begin_s)
+    starts_s = _starts_s(site, len(jobs), questions.ask)
+    waits_s = [start_s - eligible_s for start_s, eligible_s in starts_s.values()]
+    return waits_s, list(questions.answered(starts_s))
 
 
-def _wait_for_all(site: Site, count: int) -> list[float]:
-    """Return start minus eligible time of all jobs once they have completed."""
-    pattern = re.compile(r"JobState=(\w+)|EligibleTime=(\S+)|StartTime=(\S+)")
+def _starts_s(
+    site: Site, count: int, each_pass: Callable[[], None]
+) -> dict[str, tuple[float, float]]:
+    """Return the start and the eligible time of each job once all have completed."""
+    pattern = re.compile(r"JobId=(\d+)|JobState=(\w+)|EligibleTime=(\S+)|StartTime=(\S+)")
     while True:
         time.sleep(5)
-        waits, ends = [], 0
+        each_pass()
+        starts_s: dict[str, tuple[float, float]] = {}
+        ends = 0
         for line in site.cluster.run("scontrol", "--oneliner", "show", "job").splitlines():
             found = dict(word.split("=", 1) for word in line.split() if pattern.match(word))
             ends += found["JobState"] in ("COMPLETED", "TIMEOUT", "FAILED")
             if found["JobState"] in ("TIMEOUT", "FAILED"):
                 raise RuntimeError(f"a job of the replay did not complete: {line[:300]}")
-            waits.append(_unix_s(found["StartTime"]) - _unix_s(found["EligibleTime"]))
+            times_s = _unix_s(found["StartTime"]), _unix_s(found["EligibleTime"])
+            starts_s[found["JobId"]] = times_s
         if ends == count:
-            return waits
+            return starts_s
 
 
 def _unix_s(text: str) -> float:

@@ -28,6 +28,8 @@ class ReplayJob:
         Time of submission from the begin, and true run time.
     quantile_s : float
         Predicted 90 % quantile of the run time, which is calibrated.
+    median_s : float
+        Predicted median of the run time.
     """
 
     index: int
@@ -35,6 +37,7 @@ class ReplayJob:
     runtime_s: float
     gpus: int
     quantile_s: float
+    median_s: float
 
 
 def make_jobs(seed: int, count: int, *, devices: int, load: float) -> list[ReplayJob]:
@@ -44,10 +47,12 @@ def make_jobs(seed: int, count: int, *, devices: int, load: float) -> list[Repla
     gpus = random.choice(_GPUS, count, p=_SHARES)
     span_s = float((runtime_s * gpus).sum()) / devices / load
     submit_s = np.sort(random.uniform(0, span_s, count))
-    quantile_s = runtime_s * np.exp(ERROR * (random.standard_normal(count) + _Z90))
+    median_s = runtime_s * np.exp(ERROR * random.standard_normal(count))
+    quantile_s = median_s * math.exp(ERROR * _Z90)
+    rows = zip(submit_s, runtime_s, gpus, quantile_s, median_s, strict=True)
     return [
-        ReplayJob(i, float(submit_s[i]), float(runtime_s[i]), int(gpus[i]), float(quantile_s[i]))
-        for i in range(count)
+        ReplayJob(i, float(at_s), float(run_s), int(devices), float(high_s), float(half_s))
+        for i, (at_s, run_s, devices, high_s, half_s) in enumerate(rows)
     ]
 
 

@@ -30,6 +30,8 @@ class JobNote:
         job has another one, its user or an administrator changed it, and Presage keeps that.
     predicted_s : float or None
         Predicted run time at ``quantile``; None without a forecast in the domain of the release.
+    median_s : float or None
+        Predicted median of the run time; None as above.
     risk : float
         Accepted probability that the job takes more memory than was requested for it.
     features : str
@@ -39,6 +41,7 @@ class JobNote:
     own_minutes: int | None
     set_minutes: int | None = None
     predicted_s: float | None = None
+    median_s: float | None = None
     quantile: float = 0.9
     risk: float = 0.1
     release_id: str = ""
@@ -52,6 +55,7 @@ class JobNote:
             "limit": UNLIMITED if self.own_minutes is None else self.own_minutes,
             "set": self.set_minutes,
             "predicted": None if self.predicted_s is None else f"{self.predicted_s:.0f}",
+            "median": None if self.median_s is None else f"{self.median_s:.0f}",
             "quantile": f"{self.quantile:g}",
             "risk": f"{self.risk:g}",
             "release": self.release_id,
@@ -74,6 +78,7 @@ class JobNote:
                 own_minutes=None if values["limit"] == UNLIMITED else _minutes(values["limit"]),
                 set_minutes=_minutes(values["set"]) if "set" in values else None,
                 predicted_s=float(values["predicted"]) if "predicted" in values else None,
+                median_s=float(values["median"]) if "median" in values else None,
                 quantile=float(values["quantile"]),
                 risk=float(values["risk"]),
                 release_id=_matching(_WORD, values.get("release", "")),

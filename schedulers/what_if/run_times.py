@@ -23,6 +23,7 @@ class Source(StrEnum):
     PACE = "its measured pace"
     FORECAST = "its forecast"
     LEARNT = "its forecast, corrected by jobs of its class that have run"
+    LIMIT = "a random part of its time limit"  # without a forecast that holds
     OUT_OF_DOMAIN = "none: its forecast is out of domain"
     MISSING = "none: it has no forecast"
 
@@ -42,11 +43,14 @@ class RunTime:
         Run time on ``kind`` if it is known without a forecast; else infinite.
     kind : str
         Kind of device of ``known_s``; "" for all kinds.
+    limit_s : float
+        Run time of the whole job at which its time limit ends it.
     """
 
     factor: float = 1.0
     known_s: float = math.inf
     kind: str = ""
+    limit_s: float = math.inf
 
 
 class RunTimes:
@@ -85,11 +89,14 @@ class RunTimes:
         if job.job_id in self._paces:
             return Source.PACE
         prediction = self._prediction(job)
-        if not math.isfinite(prediction.runtime_s):
-            return Source.MISSING
-        if self._errors.has_observed(job.equivalence_class):
+        is_known = math.isfinite(prediction.runtime_s)
+        if is_known and self._errors.has_observed(job.equivalence_class):
             return Source.LEARNT
-        return Source.FORECAST if prediction.in_domain else Source.OUT_OF_DOMAIN
+        if is_known and prediction.in_domain:
+            return Source.FORECAST
+        if job.job_id in self._snapshot.limits_s:
+            return Source.LIMIT
+        return Source.OUT_OF_DOMAIN if is_known else Source.MISSING
 
     def draw(self, rng: Random) -> Callable[[str, Job], RunTime]:
         """Return a function that draws the run times of one sample.
@@ -109,12 +116,15 @@ class RunTimes:
             return found
 
         def draw_new(job_id: str, original: Job) -> RunTime:
+            limit_s = self._limit_s(job_id, original)
             if original.job_id in self._paces:
-                return RunTime(1.0, *self._paces[original.job_id])
+                return RunTime(1.0, *self._paces[original.job_id], limit_s)
+            if self.source(original) is Source.LIMIT:
+                return RunTime(1.0, self._part_of_limit_s(job_id, limit_s, seed))
             spread, key = self._spread(original), original.equivalence_class
             least = self._least_factor(original) if job_id == original.job_id else 0.0
             if not spread:
-                return RunTime(max(1.0, least))
+                return RunTime(max(1.0, least), limit_s=limit_s)
             # Seeds by class and job: a draw does not depend on the order in which jobs start.
             if key not in of_class:
                 own = Random(f"{seed} {key!r}")  # noqa: S311 - not used for secrets
@@ -122,11 +132,31 @@ class RunTimes:
             own = Random(f"{seed} {job_id}")  # noqa: S311
             bound = math.log(least) / spread if least > 0 else -math.inf
             error = errors.draw_of_job(of_class[key], own, bound)
-            return RunTime(max(least, math.exp(spread * error)))
+            return RunTime(max(least, math.exp(spread * error)), limit_s=limit_s)
 
         return draw_job
 
     # ----------------------------------------------------------------------------------------
+
+    def _limit_s(self, job_id: str, original: Job) -> float:
+        """Return the run time of the whole job at which its time limit ends it."""
+        limit_s, snapshot = self._snapshot.limits_s.get(original.job_id, math.inf), self._snapshot
+        if job_id not in self._paces or limit_s == math.inf:
+            return limit_s
+        ran_s = snapshot.active[job_id].seconds_since_start(snapshot.now_s)
+        left = 1.0 - snapshot.progress.at(job_id, snapshot.now_s)
+        return max(0.0, limit_s - ran_s) / left if left > 0 else math.inf
+
+    def _part_of_limit_s(self, job_id: str, limit_s: float, seed: int) -> float:
+        """Draw a run time between the time that a job has run and its time limit.
+
+        Real jobs use a part of their limits that is about uniform (Mu'alem, Feitelson: Utilization,
+        predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+        backfilling, IEEE TPDS 12(6), 2001, section 4).
+        """
+        least_s = self.elapsed_s.get(job_id, 0.0)
+        own = Random(f"{seed} {job_id}")  # noqa: S311 - not used for secrets
+        return own.uniform(min(least_s, limit_s), limit_s)
 
     def _prediction(self, job: Job) -> RuntimePrediction:
         """Return the forecast on the kind that the job is on, else on its fastest kind."""

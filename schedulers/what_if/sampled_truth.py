@@ -99,7 +99,7 @@ class SampledTruth(GroundTruth):
         if share < 1:  # it has less of a device than it requested
             needed = self._forecasts.prediction(original, kind).compute_milli
             solo_s *= max(1.0, min(needed, original.compute_milli) / job.compute_milli)
-        return solo_s
+        return min(solo_s, drawn.limit_s)
 
     def _on_requested(self, job: Job, kind: str, drawn: RunTime) -> float:
         median_s = self._forecasts.prediction(job, kind).runtime_s

@@ -106,6 +106,8 @@ class Snapshot:
         Where jobs run on nodes that are not part of the copy, by job id.
     closed : mapping of str to str
         What waiting jobs wait for besides devices, such as a release, by job id; they do not start.
+    limits_s : mapping of str to float
+        Time limits of jobs by job id: a job ends after that run time at the latest.
     is_live : bool
         Whether a live cluster with node agents is copied: a job runs on devices of one node only,
         unless it is elastic, and decisions are those of the controller's part of the policy.
@@ -128,6 +130,7 @@ class Snapshot:
     impossible: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
+    limits_s: Mapping[str, float] = field(default_factory=dict)
     is_live: bool = False
     past: Past = NO_PAST
     assumptions: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from presage.schedulers.what_if.run_times import UNKNOWN, RunTime, RunTimes, Sou
 from presage.schedulers.what_if.sampled_truth import CopiedForecaster, Copies, SampledTruth
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
+from presage.system.text.units import counted
 
 SAMPLES = 50
 HORIZON_S = 7 * 86_400.0
@@ -46,6 +47,7 @@ def what_if(
     *,
     policy: Policy | str,
     forecaster: Forecaster,
+    planned_by: Forecaster | None = None,
     variants: Sequence[Variant] = (AS_REQUESTED,),
     samples: int = SAMPLES,
     horizon_s: float = HORIZON_S,
@@ -62,6 +64,8 @@ def what_if(
         simulations: a job that would be submitted now is asked about on its own.
     policy : Policy or str
         The cluster's policy; it is not changed.
+    planned_by : Forecaster, optional
+        Run times by which the policy plans, if those are not the forecasts: time limits in Slurm.
     variants : sequence of Variant
         Variants of each job's request; they are ignored for jobs that run already.
     samples : int
@@ -92,8 +96,9 @@ def what_if(
     snapshot, job_ids = _with_new_jobs(snapshot, jobs)
     has_kinds = any(one.kinds is not None for one in variants)
     question = _Question(
-        snapshot, forecaster, samples, horizon_s, seed, on_all_kinds=job_ids if has_kinds else ()
-    )
+        snapshot, forecaster, planned_by, samples, horizon_s, seed,
+        on_all_kinds=job_ids if has_kinds else (),
+    )  # fmt: skip
     question.ask(job_ids, branches, ends=ends, should_stop=should_stop)
     by_branch = [question.answers(job_ids, branch) for branch in branches]
     return [answers[job_id] for job_id in job_ids for answers in by_branch]
@@ -154,6 +159,7 @@ class _Question:
         self,
         snapshot: Snapshot,
         forecaster: Forecaster,
+        planned_by: Forecaster | None,
         samples: int,
         horizon_s: float,
         seed: int,
@@ -166,6 +172,10 @@ class _Question:
         self._forecasts.expect(snapshot.jobs.values())
         self._forecasts.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
         self._forecasts.expect(past.job for past in snapshot.past.jobs)
+        self._planned = self._forecasts
+        if planned_by is not None:
+            self._planned = Forecasts(planned_by, snapshot.cluster)
+            self._planned.expect(snapshot.jobs.values())
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
         self._past = {
@@ -251,7 +261,7 @@ class _Question:
         simulation = ResumedSimulation(
             branch.snapshot,
             branch.make_policy(),
-            CopiedForecaster(self._forecasts, copies),
+            CopiedForecaster(self._planned, copies),
             SampledTruth(self._forecasts, copies, run_time, unknown_s),
             self._later(copies, number),
             elapsed_s=self._run_times.elapsed_s,
@@ -330,8 +340,10 @@ class _Question:
         assumptions += [
             f"job {one.job.job_id} waits again in {max(0.0, one.at_s - snapshot.now_s):.0f} s, "
             f"because {one.why}"
-            for one in snapshot.returning
+            for one in snapshot.returning[:_MAX_NAMED]
         ]
+        if (more := len(snapshot.returning) - _MAX_NAMED) > 0:
+            assumptions.append(f"{counted(more, 'other job')} that will wait later")
         if snapshot.down or snapshot.failed_devices:
             assumptions.append("nodes and devices that are down stay down")
         assumptions.append("no job is cancelled, fails or runs out of memory")

@@ -70,6 +70,7 @@ def decide(
         own_minutes=job.own_minutes,
         set_minutes=minutes,
         predicted_s=runtime.high if is_known else None,
+        median_s=runtime.median if is_known else None,
         quantile=options.quantile,
         risk=options.risk,
         release_id=runtime.release_id,

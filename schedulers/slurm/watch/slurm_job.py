@@ -5,26 +5,30 @@ No field that a user can write is read, so that no name or comment can pass for 
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from presage.errors import ServiceError, one_line
 from presage.schedulers.slurm.job_note import JobNote
+from presage.schedulers.slurm.slurm_commands import (
+    UNLIMITED,
+    cells_of,
+    format_option,
+    minutes_of,
+    run_slurm,
+    seconds_of,
+    slurm_settings,
+    unix_s_of,
+)
 
-TIMEOUT_S = 60.0
-_UNLIMITED = "UNLIMITED"
 _TASKS = re.compile(r"[0-9,-]+")
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 # The AdminComment is last, because another plugin may have written anything into it.
 WIDTHS = {
     "JobID": 16, "ArrayJobID": 16, "ArrayTaskID": 300, "RestartCnt": 8, "State": 20, "Reason": 40,
     "exit_code": 12, "TimeLimit": 20, "TimeUsed": 20, "SubmitTime": 20, "StartTime": 20,
     "EndTime": 20,
 }  # fmt: skip
-FORMAT = ",".join([*(f"{name}:{width}" for name, width in WIDTHS.items()), "admin_comment:1024"])
+FORMAT = format_option(WIDTHS, "admin_comment:1024")
 PENDING, COMPLETING = "PENDING", "COMPLETING"
 ACTIVE = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED")
 ENDED = (
@@ -88,11 +92,8 @@ class SlurmJob:
 def parse_jobs(text: str) -> Iterator[SlurmJob]:
     """Yield the jobs that have a note, from the output of squeue with ``FORMAT``."""
     for line in text.splitlines():
-        cells, begin = {}, 0
-        for name, width in WIDTHS.items():
-            cells[name] = line[begin : begin + width].strip()
-            begin += width
-        note = JobNote.parse(line[begin:].strip())
+        cells, comment = cells_of(line, WIDTHS)
+        note = JobNote.parse(comment)
         if note is None:
             continue
         try:
@@ -109,11 +110,11 @@ def _job(cells: Mapping[str, str], note: JobNote) -> SlurmJob:
         state=cells["State"],
         reason=cells["Reason"],
         exit_code=cells["exit_code"],
-        limit_minutes=_minutes(cells["TimeLimit"]),
-        used_s=_seconds(cells["TimeUsed"]),
-        submitted_unix_s=_unix_s(cells["SubmitTime"]),
-        started_unix_s=_unix_s(cells["StartTime"]),
-        ended_unix_s=_unix_s(cells["EndTime"]),
+        limit_minutes=minutes_of(cells["TimeLimit"]),
+        used_s=seconds_of(cells["TimeUsed"]),
+        submitted_unix_s=unix_s_of(cells["SubmitTime"]),
+        started_unix_s=unix_s_of(cells["StartTime"]),
+        ended_unix_s=unix_s_of(cells["EndTime"]),
         note=note,
     )
 
@@ -127,7 +128,7 @@ def _name(job_id: str, array_id: str, tasks: str) -> str:
 
 
 class Slurm:
-    """Slurm's commands, which find the cluster by ``SLURM_CONF`` as always."""
+    """Jobs in a Slurm cluster."""
 
     def jobs(self) -> list[SlurmJob]:
         """Return the jobs with a note, ended ones as long as slurmctld keeps them (MinJobAge).
@@ -137,7 +138,7 @@ class Slurm:
         ServiceError
             slurmctld does not answer.
         """
-        out = _run(["squeue", "--noheader", "--states=all", f"--Format={FORMAT}"])
+        out = run_slurm(["squeue", "--noheader", "--states=all", FORMAT])
         return list(parse_jobs(out))
 
     def set_limit(self, job: SlurmJob, minutes: int | None, note: JobNote) -> None:
@@ -148,9 +149,9 @@ class Slurm:
         ServiceError
             The job has ended, or slurmctld does not answer.
         """
-        limit = _UNLIMITED if minutes is None else str(minutes)
+        limit = UNLIMITED if minutes is None else str(minutes)
         change = [f"JobId={job.name}", f"TimeLimit={limit}", f"AdminComment={note.text()}"]
-        _run(["scontrol", "update", *change])
+        run_slurm(["scontrol", "update", *change])
 
 
 def cluster_name() -> str:
@@ -161,45 +162,4 @@ def cluster_name() -> str:
     ServiceError
         slurmctld does not answer.
     """
-    match = re.search(r"^ClusterName\s*=\s*(\S+)", _run(["scontrol", "show", "config"]), re.M)
-    return match[1] if match else ""
-
-
-def _run(command: Sequence[str]) -> str:
-    """Return the output of one of Slurm's commands."""
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-    try:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServiceError(
-            f"{command[0]} cannot be run ({one_line(error)}); check PATH and SLURM_CONF"
-        ) from error
-    if done.returncode:
-        raise ServiceError(f"{command[0]} failed: {one_line(done.stderr)[:300]}")
-    return done.stdout
-
-
-def _minutes(text: str) -> int | None:
-    if text == _UNLIMITED:
-        return None
-    return _seconds(text) // 60
-
-
-def _seconds(text: str) -> int:
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _unix_s(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return slurm_settings().get("ClusterName", "")

@@ -51,12 +51,13 @@ def test_the_table_of_options_matches_the_commands():
         name: {
             option.opts[0]: "" if option.default in (None, "", False) else str(option.default)
             for option in command.params
+            if option.opts[0].startswith("--")
         }
         for name, command in commands.items()
     }
     documented = {
-        name: {row[0]: row[4] for row in rows("Options") if row[1 + column] == "x"}
-        for column, name in enumerate(("gate", "extender", "gangs"))
+        name: {row[0]: row[5] for row in rows("Options") if row[1 + column] == "x"}
+        for column, name in enumerate(("gate", "extender", "gangs", "when"))
     }
     assert documented == defined
 

@@ -108,6 +108,21 @@ def test_a_killed_gate_continues_after_a_restart_and_stops_on_sigterm(server, tm
     assert rows["default/g0"]["devices"] == "n0/0,n0/1,n0/2,n0/3"
 
 
+def test_starts_of_waiting_gangs_are_predicted(server, tmp_path):
+    server.create("nodes", node("n0", gpus=2))
+    for name in ("g0", "g1"):
+        create_gang(server, name, 2)
+    command = [sys.executable, "-m", "presage", "kubernetes", "when", "--kubeconfig",
+               str(tmp_path / "kubeconfig"), "--samples", "5"]  # fmt: skip
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    first, second = json.loads(done.stdout)["answers"]
+    assert (first["job_id"], first["start"]["median_s"]) == ("default/g0", 0.0)
+    assert (second["job_id"], second["verdict"]) == ("default/g1", "unknown")  # no forecasts
+    wrong = subprocess.run([*command, "default/g9"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert "gang 'default/g9' does not wait" in wrong.stderr
+
+
 def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_path):
     labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
     for name in ("n0", "n1"):

@@ -377,3 +377,41 @@ def test_wrong_questions_are_rejected_by_name():
         asked(snapshot, ["b"], variants=[Variant(gpus=0)])
     with pytest.raises(InvalidJobError, match="share=2"):
         asked(snapshot, ["b"], variants=[Variant(share=2.0)])
+
+
+# Time limits ----------------------------------------------------------------------------------
+
+
+def test_a_job_ends_at_its_time_limit_at_the_latest():
+    snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=40.0)
+    snapshot = replace(snapshot, limits_s={"a": 70.0})
+
+    (second,) = asked(snapshot, ["b"])
+
+    assert second.start.quantile_s(0.5) == 30.0
+
+
+@given(st.floats(41.0, 1e6), st.integers(0, 10))
+@settings(max_examples=examples(50), deadline=None)
+def test_a_job_without_a_forecast_ends_between_now_and_its_limit(limit_s, seed):
+    snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=40.0)
+    snapshot = replace(snapshot, limits_s={"a": limit_s})
+
+    (second,) = asked(snapshot, ["b"], Known({"b": 50.0, "c": 30.0}), seed=seed)
+
+    assert second.verdict is Verdict.PREDICTED
+    assert all(0 <= start_s <= limit_s - 40 + 1e-6 for start_s in second.start.samples_s)
+
+
+def test_a_policy_may_plan_by_other_run_times_than_the_forecasts():
+    jobs = [job("a", 0.0), job("b", 1.0, gpus=2), job("c", 2.0)]
+    snapshot = paused(cluster(2), jobs, DURATIONS, at_s=40.0, policy="fifo")
+    limits = Known({"a": 1000.0, "b": 1000.0, "c": 500.0})
+
+    by_forecast = asked(snapshot, ["c"], policy="backfill")
+    by_limit = asked(snapshot, ["c"], policy="backfill", planned_by=limits)
+
+    assert [one.start.quantile_s(0.5) for one in (*by_forecast, *by_limit)] == [0.0, 0.0]
+    late = Known({"a": 100.0, "b": 1000.0, "c": 500.0})
+    (behind,) = asked(snapshot, ["c"], policy="backfill", planned_by=late)
+    assert behind.start.quantile_s(0.5) == 110.0  # c would delay b by its limit

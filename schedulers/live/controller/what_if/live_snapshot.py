@@ -51,14 +51,15 @@ class LiveCopy:
         Jobs and nodes as the policy sees them.
     tasks : sequence of mapping of str to Task
         Last reported tasks of each node.
-    new, ended : sequence of LiveJob
-        Jobs that the policy has not seen yet, and the last ended ones.
+    known, new, ended : sequence of LiveJob
+        Jobs that the policy has seen, those that it has not, and the last ended ones.
     devices : mapping of str to list of [kind, memory_bytes]
         Devices of each node.
     """
 
     scheduled: Snapshot
     tasks: Sequence[Mapping[str, pb.Task]]
+    known: Sequence[LiveJob]
     new: Sequence[LiveJob]
     ended: Sequence[LiveJob]
     all_since_s: float
@@ -84,6 +85,7 @@ class LiveCopy:
             for one in self.leaving
         )
         jobs.update((one.job.job_id, one.job) for one in returning)
+        lives = (*self.known, *self.new, *(one.live for one in self.leaving))
         return replace(
             found,
             jobs=jobs,
@@ -98,6 +100,11 @@ class LiveCopy:
             impossible={job_id: why for job_id, (_, why) in self.unschedulable.items()},
             elsewhere={job_id: why for job_id, (_, why) in self.elsewhere.items()},
             closed={job_id: why for job_id, (_, why) in self.closed.items()},
+            limits_s={
+                live.job_id: live.submitted.time_limit_s
+                for live in lives
+                if live.submitted.time_limit_s
+            },
             is_live=True,
             past=Past([self._past_job(live) for live in self.ended], self.all_since_s),
             assumptions=self._assumptions(),
@@ -143,6 +150,7 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
     return LiveCopy(
         scheduled,
         [core.nodes[name].tasks for name in view.nodes],
+        [state.jobs[job_id] for job_id in scheduled.jobs],
         view.new_jobs,
         [state.jobs[job_id] for job_id in ended],
         oldest_s if is_cut else 0.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from presage.errors import ConfigError, InvalidJobError, InvalidRequestError, OverloadedError
 from presage.schedulers.core.forecasts import Forecaster
@@ -14,10 +14,11 @@ from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.elastic.members import check_job
 from presage.schedulers.live.controller.ownership import check_owner
 from presage.schedulers.live.controller.what_if.live_snapshot import LiveCopy, copy_state
+from presage.schedulers.live.protocol.what_if_messages import answers_message
 from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.policies.policy_registry import policy_names
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.schedulers.what_if.answer import Answer, Distribution
+from presage.schedulers.what_if.answer import Answer
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
 from presage.schedulers.what_if.what_if import HORIZON_S, SAMPLES, what_if
@@ -78,7 +79,15 @@ class Questions:
             )
         policy, make_forecaster = self._policy, self._controller.make_forecaster
         found = await asyncio.to_thread(_answers, request, copied, policy, make_forecaster)
-        response = _response(request, *found, time_unix_s)
+        snapshot, answers = found
+        response = answers_message(
+            answers,
+            snapshot,
+            within_s=request.within_s,
+            time_unix_s=time_unix_s,
+            samples=request.samples or SAMPLES,
+            horizon_s=request.horizon_s or HORIZON_S,
+        )
         now = await self._copy()
         if now is None or now.devices != copied.devices:
             response.assumptions.append(
@@ -170,43 +179,3 @@ def _check(request: pb.WhatIfRequest) -> None:
         raise InvalidRequestError(
             f"within_s has {len(request.within_s)} times, must have at most {MAX_TIMES}"
         )
-
-
-def _response(
-    request: pb.WhatIfRequest, snapshot: Snapshot, answers: Sequence[Answer], time_unix_s: float
-) -> pb.WhatIfResponse:
-    basis = answers[0].basis if answers else None
-    return pb.WhatIfResponse(
-        answers=[_row(answer, request.within_s) for answer in answers],
-        time_unix_s=time_unix_s,
-        samples=basis.samples if basis else request.samples or SAMPLES,
-        horizon_s=basis.horizon_s if basis else request.horizon_s or HORIZON_S,
-        run_times=basis.run_times if basis else {},
-        assumptions=basis.assumptions if basis else snapshot.assumptions,
-    )
-
-
-def _row(answer: Answer, within_s: Sequence[float]) -> pb.WhatIfAnswer:
-    variant, start = answer.variant, answer.start
-    return pb.WhatIfAnswer(
-        job_id=answer.job_id,
-        variant=pb.WhatIfVariant(
-            gpus=variant.gpus or 0,
-            kinds=variant.kinds or (),
-            compute_milli=round(1000 * variant.share) if variant.share else 0,
-            policy=variant.policy or "",
-        ),
-        verdict=answer.verdict,
-        start=_quantiles(start),
-        end=_quantiles(answer.end),
-        start_probabilities=[start.probability_within(one) for one in within_s] if start else (),
-        reason=answer.why,
-        policy=answer.basis.policy if answer.basis else "",
-    )
-
-
-def _quantiles(times: Distribution | None) -> pb.TimeQuantiles | None:
-    if times is None:
-        return None
-    low_s, median_s, high_s = (times.quantile_s(one) for one in (0.1, 0.5, 0.9))
-    return pb.TimeQuantiles(low_s=low_s, median_s=median_s, high_s=high_s)

@@ -6,6 +6,7 @@ from presage.cli.command import add_command, group
 from presage.cli.scheduling.kubernetes.extender import extender
 from presage.cli.scheduling.kubernetes.gangs import gangs
 from presage.cli.scheduling.kubernetes.gate import gate
+from presage.cli.scheduling.kubernetes.when import when
 
 app = group(
     "Add gang scheduling and GPU sharing by forecasts to a Kubernetes cluster.",
@@ -14,5 +15,5 @@ app = group(
     presage kubernetes gangs
     """,
 )
-for _function in (gate, extender, gangs):
+for _function in (gate, extender, gangs, when):
     add_command(app, _function)

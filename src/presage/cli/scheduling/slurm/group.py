@@ -8,6 +8,7 @@ from presage.cli.scheduling.slurm.files import files
 from presage.cli.scheduling.slurm.restore import restore
 from presage.cli.scheduling.slurm.sbatch import sbatch
 from presage.cli.scheduling.slurm.watch import watch
+from presage.cli.scheduling.slurm.when import when
 
 app = group(
     "Set the time limits, memory and shards of Slurm jobs by forecasts.",
@@ -16,5 +17,5 @@ app = group(
     presage slurm bridge --predictor presage:50051 --device a100=a100-80gb
     """,
 )
-for _function in (sbatch, bridge, watch, restore, files):
+for _function in (sbatch, when, bridge, watch, restore, files):
     add_command(app, _function)

@@ -13,29 +13,31 @@ if TYPE_CHECKING:
 
 WITHIN = ("10m", "1h", "24h")
 _VARIANTS = "Variants"
+Gpus = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=1,
+        help="Number of devices instead of the requested one. Repeat for several variants.",
+        rich_help_panel=_VARIANTS,
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="Kind of device instead of the requested ones. Repeat for several variants.",
+        rich_help_panel=_VARIANTS,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantOptions:
     """Variants of the request of each job; every option is a variant of its own."""
 
-    gpus: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="Number of devices instead of the requested one. Repeat for several variants.",
-            rich_help_panel=_VARIANTS,
-        ),
-    ] = None
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="Kind of device instead of the requested ones. Repeat for several variants.",
-            rich_help_panel=_VARIANTS,
-        ),
-    ] = None
+    gpus: Gpus = None
+    kinds: Kinds = None
     shares: Annotated[
         list[float] | None,
         typer.Option(
@@ -86,3 +88,8 @@ class FutureOptions:
         float,
         typer.Option(min=0.001, max=366.0, help="Length of a simulated future, in days."),
     ] = 7.0
+
+    @property
+    def horizon_s(self) -> float:
+        """Length of a simulated future in seconds."""
+        return self.horizon_days * 86_400

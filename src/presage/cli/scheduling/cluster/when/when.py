@@ -60,6 +60,6 @@ def _request(
         job_ids=jobs,
         variants=list(variants.messages()),
         samples=futures.samples,
-        horizon_s=futures.horizon_days * 86_400,
+        horizon_s=futures.horizon_s,
         within_s=[seconds_of(one, "--within") for one in within],
     )

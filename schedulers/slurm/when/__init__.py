@@ -1,0 +1,1 @@
+"""When jobs of a Slurm cluster start, simulated from its present state."""
