@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node, pod
 
 RUN_S = 1000.0
-WITH_FEATURES = {"annotations": {JOB_FEATURES: to_json(features())}}
+WITH_FEATURES: Any = {"annotations": {JOB_FEATURES: to_json(features())}}
 
 
 class Certain:
