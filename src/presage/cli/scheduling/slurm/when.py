@@ -57,7 +57,7 @@ def when(
     copied = copy_slurm(read_state(time.time()))
     answers = what_if(
         copied.snapshot,
-        _asked(copied, jobs),
+        _requested(copied, jobs),
         policy=copied.policy,
         forecaster=copied.forecaster,
         planned_by=copied.planned_by,
@@ -69,7 +69,7 @@ def when(
     print_starts(answers, copied.snapshot, futures, as_json=as_json)
 
 
-def _asked(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
+def _requested(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
     """Return the named jobs, or all that wait for GPUs."""
     snapshot = copied.snapshot
     if not jobs:
