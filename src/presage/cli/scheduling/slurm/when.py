@@ -45,7 +45,7 @@ def when(
 
     Slurm's backfilling is simulated from the present state of squeue and sinfo, with run times
     drawn from the forecasts that the bridge has noted. Jobs without a forecast use a random part of
-    their time limits. Nothing is changed. Everyone who may run squeue may ask.
+    their time limits. Nothing is changed. It needs no more rights than squeue.
     """
     import time
 
