@@ -1,6 +1,7 @@
 """Ray cluster of this host whose nodes have a processor each: ``ray_nodes.py NODES``.
 
-Prints its address, then obeys lines on stdin: ``kill NUMBER`` loses a node. It ends with its stdin.
+Prints its address, then obeys lines on stdin: ``kill NUMBER`` loses a node, ``add`` adds one. It ends
+with its stdin.
 It is a process of its own: Ray sends SIGTERM to processes that used a node that is gone.
 """
 
@@ -12,10 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-START_S = 120.0
 
 
 class RayNodes:
@@ -37,10 +35,17 @@ class RayNodes:
 
     def kill(self, number: int) -> None:
         """Lose a node, without notice."""
+        self._order(f"kill {number}")
+
+    def add(self) -> None:
+        """Add a node with one processor."""
+        self.node_ids.append(self._order("add"))
+
+    def _order(self, line: str) -> str:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"kill {number}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        assert self._line() == "killed"
+        return self._line()
 
     def _line(self) -> str:
         """Return the next line that is ours."""
@@ -82,22 +87,28 @@ def main() -> None:
     processors = sorted(os.sched_getaffinity(0))
     head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        nodes = []
-        for number in range(int(sys.argv[1])):
-            # The processes of the node inherit it.
-            os.sched_setaffinity(0, {processors[number % len(processors)]})
-            nodes.append(cluster.add_node(num_cpus=1))
+    nodes: list[Any] = []
+
+    def add() -> None:
+        # The processes of the node inherit the processor.
+        os.sched_setaffinity(0, {processors[len(nodes) % len(processors)]})
+        nodes.append(cluster.add_node(num_cpus=1))
         os.sched_setaffinity(0, processors)
+
+    try:
+        for _ in range(int(sys.argv[1])):
+            add()
         ids = [node.node_id for node in nodes]
         _say(json.dumps({"address": cluster.address, "nodes": ids}))
         for line in sys.stdin:
-            cluster.remove_node(nodes[int(line.split()[1])], allow_graceful=False)
-            _say("killed")
+            if line.startswith("add"):
+                add()
+            else:
+                cluster.remove_node(nodes[int(line.split()[1])], allow_graceful=False)
+            _say(nodes[-1].node_id)
     finally:
         cluster.shutdown()
 
 
 if __name__ == "__main__":
-    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
     main()
