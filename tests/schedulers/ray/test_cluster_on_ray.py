@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import ENVIRONMENT, until
+from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 from tests.schedulers.live.job import processes_of
 from tests.schedulers.ray.ray_cluster import LEASE_S, RayCluster
 from tests.support.ray_driver import LOCK
@@ -76,6 +76,16 @@ def test_jobs_run_on_all_nodes_and_the_agents_hold_their_processors(cluster):
     cluster.check(run_once=["a", "b"])
     devices = {node.name: [one.kind for one in node.devices] for node in cluster.all().nodes}
     assert list(devices.values()) == [["cpu-1"], ["cpu-1"]]
+
+
+def test_nodes_that_another_cluster_holds_are_not_granted_twice(cluster, tmp_path):
+    cluster.ready()
+    options = ["--address", cluster.nodes.address, "--state", tmp_path / "other", "--grant-s", 2]
+    second = cluster.start("second", [*PRESAGE, "on-ray", *options])
+
+    assert second.wait(60.0) == 1
+    said = cluster.log("second").read_text().splitlines()[-1]
+    assert "Ray has not granted 2 nodes with up to 1 CPU within 2 s" in said
 
 
 def test_a_driver_that_ends_takes_controller_and_agents_with_it_and_jobs_end_with_their_lease(
