@@ -58,7 +58,7 @@ def train(output: Path) -> Path:
     common = ["--features", features, "--models", str(models)]
     target = ["--target", str(models / "interference")]
     train_interference.main([*common, *target, *pretrained])
-    evaluate.main([*common, "--target", evaluation, *pretrained])
+    evaluate.main([*common, "--target", evaluation])
     build_release.main([*common, "--evaluation", evaluation, "--target", str(release), *pretrained])
     return release
 

@@ -39,7 +39,8 @@ from presage.serving.client.credentials import Credentials
 from presage.serving.predictor.prediction_backend import PredictionBackend
 from presage.system.text.address import check_address
 
-# What a worker of Ray that runs a Tune trial takes beyond a process that only trains.
+# What a worker of Ray that runs a Tune trial takes beyond a process that only trains: 151 MiB of
+# resident memory with Ray 2.60 and Python 3.11, for two models that are in no reported row.
 RAY_WORKER_BYTES = 160 * 2**20
 _GRAIN = 10_000  # Ray counts resources in steps of 1/10,000
 

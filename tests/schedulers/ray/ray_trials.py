@@ -10,7 +10,9 @@ from pathlib import Path
 
 from presage.models.release.pretrained import pretrained_release
 from presage.ray import resources
-from tests.schedulers.ray.trials import TRIAL, WAITING
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.schedulers.ray.trials import TRIAL, WAITING  # noqa: E402
 
 TRIALS = 4
 WAIT_S = 60.0

@@ -59,8 +59,8 @@ class Altered:
         return {name: alter for name, alter in self._altered.items() if name != "slowdowns"}
 
 
-def asked(predictor, **options):
-    return resources(TRIAL, **{"predictor": predictor, "device": "cpu-2", **options})
+def asked(source, **options):
+    return resources(TRIAL, **{"predictor": source, "device": "cpu-2", **options})
 
 
 def test_a_trial_that_computes_all_the_time_has_the_processors_of_a_node(predictor):
