@@ -1,60 +1,79 @@
-"""Trial of the benchmark: it trains a model of the job zoo and waits for the samples of each step."""
+"""Trial of the benchmark: it trains a model of the job zoo, and waits for its samples."""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
+import signal
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-GROUPS = Path("/sys/fs/cgroup/memory")
+POLL_S = 0.05
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryGroup:
-    """Control group (version 1) that limits the memory of all trials on one core.
+class MemoryWatch:
+    """Limit of the memory of all trials on one node, of which the newest is killed if it exceeds.
 
-    The kernel kills a process of the group that takes more.
+    The memory is the sum of the resident sizes of their processes, sampled 20 times a second. Pages
+    that trials share count for each of them, as they do in forecasts.
+
+    Attributes
+    ----------
+    peak_bytes : dict of int to int
+        Most memory of the trials on each core at once.
+    kills : int
+        Trials that were killed.
     """
 
-    def __init__(self, core: int) -> None:
-        self.path = GROUPS / f"presage-ray-trials-{core}"
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder, self._limit_bytes = folder, limit_bytes
+        self.peak_bytes: dict[int, int] = {}
+        self.kills = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def create(self, memory_bytes: int) -> None:
-        """Create the group; pages that a process has already move into it with the process."""
-        self.path.mkdir(exist_ok=True)
-        self._write("memory.limit_in_bytes", memory_bytes)
-        self._write("memory.move_charge_at_immigrate", 3)
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    def enter(self) -> None:
-        """Move this process into the group."""
-        self._write("cgroup.procs", os.getpid())
+    def __exit__(self, *_error: object) -> None:
+        self._stopping.set()
+        self._thread.join()
 
-    def kills(self) -> int:
-        """Return how many processes the kernel has killed."""
-        rows = (self.path / "memory.oom_control").read_text().splitlines()
-        return int(dict(row.split() for row in rows)["oom_kill"])
+    def _watch(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            by_core: dict[int, list[tuple[int, int]]] = {}
+            for path in sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+                core, pid = map(int, path.name.split("-"))
+                by_core.setdefault(core, []).append((pid, _resident_bytes(pid)))
+            for core, trials in by_core.items():
+                total = sum(size for _, size in trials)
+                self.peak_bytes[core] = max(total, self.peak_bytes.get(core, 0))
+                if total > self._limit_bytes:
+                    newest = [pid for pid, size in trials if size][-1]
+                    (self._folder / f"{core}-{newest}").unlink()
+                    os.kill(newest, signal.SIGKILL)
+                    self.kills += 1
 
-    def peak_bytes(self) -> int:
-        """Return the most memory that the group had at once since this was called last."""
-        peak = int((self.path / "memory.max_usage_in_bytes").read_text())
-        self._write("memory.max_usage_in_bytes", 0)
-        return peak
 
-    def remove(self) -> None:
-        """Remove the group, which must be empty."""
-        self.path.rmdir()
-
-    def _write(self, name: str, value: int) -> None:
-        (self.path / name).write_text(str(value))
+def _resident_bytes(pid: int) -> int:
+    """Return the resident size of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0
 
 
 def run_trial(space: dict[str, Any]) -> dict[str, float]:
     """Train, and report to Tune; the rows of finished trials are files in the folder."""
     config = space["trial"]
     (core,) = os.sched_getaffinity(0)
-    MemoryGroup(core).enter()
+    mark = Path(config["folder"]) / "running" / f"{core}-{os.getpid()}"
+    mark.touch()
     began_s = time.monotonic()
     import torch
 
@@ -81,4 +100,5 @@ def run_trial(space: dict[str, Any]) -> dict[str, float]:
     }
     path = Path(config["folder"]) / f"{config['number']}.json"
     path.write_text(json.dumps(row))
+    mark.unlink()
     return {"step_s": row["step_s"]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ray_trials.trial import MemoryGroup, run_trial
+from benchmarks.ray_trials.trial import MemoryWatch, run_trial
 from benchmarks.ray_trials.workload import Kind, draw_kinds, trials_in_order
 from presage.features.tables import schemas as tables
 from presage.ray import TrialResources, resources
@@ -37,7 +38,7 @@ class Run:
     finished : list of dict
         Rows of the trials that finished.
     oom_kills : int
-        Trials that the kernel killed, since their node's memory was exceeded.
+        Trials that were killed since the memory of their node was exceeded.
     peak_bytes : list of int
         Most memory of each node's trials at once.
     """
@@ -66,10 +67,10 @@ def main() -> None:
         print(kind.job, round(kind.wait_s * 1e3), dict(one), one.reason, file=sys.stderr)
     if "--dry" in sys.argv:
         return
-    with ray_cluster() as groups:
+    with ray_cluster():
         for number, mode in enumerate(ORDER):
             shared = requests if mode == "shared" else None
-            run = tune_trials(output / f"run-{number}", mode, kinds, shared, groups)
+            run = tune_trials(output / f"run-{number}", mode, kinds, shared)
             (output / f"run-{number}.json").write_text(json.dumps(asdict(run), indent=1))
             rate = 3600 * len(run.finished) / run.elapsed_s
             print(mode, f"{run.elapsed_s:.0f} s, {rate:.0f} trials/h", file=sys.stderr)
@@ -108,15 +109,12 @@ def _described(kinds: Sequence[Kind], requests: Sequence[TrialResources]) -> lis
 
 
 @contextmanager
-def ray_cluster() -> Iterator[list[MemoryGroup]]:
-    """Start two nodes with a core each, and yield the groups that limit their trials' memory."""
+def ray_cluster() -> Iterator[None]:
+    """Start two nodes with a core each, and connect to them."""
     import ray
     from ray.cluster_utils import Cluster
 
     cores = sorted(os.sched_getaffinity(0))[:NODES]
-    groups = [MemoryGroup(core) for core in cores]
-    for group in groups:
-        group.create(MEMORY_BYTES)
     head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -125,13 +123,10 @@ def ray_cluster() -> Iterator[list[MemoryGroup]]:
             cluster.add_node(num_cpus=1, memory=MEMORY_BYTES, object_store_memory=2**27)
         os.sched_setaffinity(0, cores)
         ray.init(address=cluster.address, log_to_driver=False)
-        yield groups
+        yield
     finally:
         ray.shutdown()
         cluster.shutdown()
-        time.sleep(2.0)
-        for group in groups:
-            group.remove()
 
 
 def tune_trials(
@@ -139,14 +134,12 @@ def tune_trials(
     mode: str,
     kinds: Sequence[Kind],
     requests: Sequence[TrialResources] | None,
-    groups: Sequence[MemoryGroup],
 ) -> Run:
     """Run all trials once; without requests each has a whole device."""
     from ray import tune
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.json"):
-        old.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "running").mkdir(parents=True)
     order = trials_in_order()
     configs = [
         {
@@ -157,22 +150,18 @@ def tune_trials(
     ]  # fmt: skip
     whole = {"CPU": 1.0}
     asked = [dict(one) for one in requests] if requests else [whole] * len(kinds)
-    kills = sum(group.kills() for group in groups)
-    for group in groups:
-        group.peak_bytes()
-    began_s = time.monotonic()
     tuner = tune.Tuner(
         tune.with_resources(run_trial, lambda config: asked[config["trial"]["kind"]]),
         param_space={"trial": tune.grid_search(configs)},
         run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
     )
-    tuner.fit()
-    elapsed_s = time.monotonic() - began_s
+    with MemoryWatch(folder / "running", MEMORY_BYTES) as watch:
+        began_s = time.monotonic()
+        tuner.fit()
+        elapsed_s = time.monotonic() - began_s
     rows = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    return Run(
-        mode, elapsed_s, len(order), rows, sum(group.kills() for group in groups) - kills,
-        [group.peak_bytes() for group in groups],
-    )  # fmt: skip
+    peaks = [watch.peak_bytes[core] for core in sorted(watch.peak_bytes)]
+    return Run(mode, elapsed_s, len(order), rows, watch.kills, peaks)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from presage.serving.predictor.prediction_backend import PredictionBackend
 SEED = 20
 KINDS, BUSY_KINDS, REPEATS = 10, 2, 2  # kinds of trials, of which some never wait; trials of each
 WAITS = (0.5, 0.75)  # share of a step that the others wait for samples, as drawn
-LENGTH_S = 15.0  # predicted time of a trial's steps
+LENGTH_S = 25.0  # predicted time of a trial's steps
 STEP_S = (0.01, 0.1)  # predicted steps of the models that are drawn from
 
 

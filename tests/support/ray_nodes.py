@@ -1,8 +1,8 @@
 """Ray cluster of this host whose nodes have a processor each: ``ray_nodes.py NODES``.
 
-Prints its address, then obeys lines on stdin: ``kill NUMBER`` loses a node, ``add`` adds one. It ends
-with its stdin.
-It is a process of its own: Ray sends SIGTERM to processes that used a node that is gone.
+Prints its address, then obeys lines on stdin: ``kill NUMBER`` loses a node, ``add`` adds one. It
+ends with its stdin. It is a process of its own: Ray sends SIGTERM to processes that used a node
+that is gone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from presage.models.release.pretrained import pretrained_release
 from presage.ray import resources
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from tests.schedulers.ray.trials import TRIAL, WAITING  # noqa: E402
+from tests.schedulers.ray.trials import TRIAL, WAITING
 
 TRIALS = 4
 WAIT_S = 60.0
@@ -53,7 +53,7 @@ def main() -> None:
             tune_config=tune.TuneConfig(num_samples=3),
             run_config=tune.RunConfig(storage_path=str(places[2]), verbose=0),
         )
-        under_tune = max(one.metrics["at_once"] for one in tuner.fit())
+        under_tune = int(tuner.fit().get_dataframe()["at_once"].max())
         remote = ray.remote(at_once).options(**share.remote_options())
         under_ray = max(ray.get([remote.remote(str(places[1])) for _ in range(3)]))
     sys.stdout.write(f"{under_tune} at once under Tune, {under_ray} at once under Ray\n")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -171,5 +172,4 @@ def test_a_job_of_a_lost_node_continues_on_another_one_and_a_new_node_joins(lock
 
 def parent_of(pid: int) -> int:
     """Return the parent of a process."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])

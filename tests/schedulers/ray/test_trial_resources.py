@@ -187,7 +187,7 @@ def test_invalid_arguments_are_errors_of_one_line(predictor, options, error, mes
 
 
 def test_a_model_that_cannot_be_read_is_an_error(predictor):
-    with pytest.raises(GraphError, match="nowhere.onnx"):
+    with pytest.raises(GraphError, match=r"nowhere\.onnx"):
         resources("nowhere.onnx", predictor=predictor, device="cpu-2")
 
 
