@@ -75,13 +75,12 @@ def _kinds(kinds: Sequence[Row], runs: Sequence[Row]) -> Iterator[str]:
     rows = []
     for number, kind in enumerate(kinds):
         whole, shared = (_of_kind(runs, mode, number) for mode in ("whole", "shared"))
-        slower = mean(row["step_s"] for row in shared) / mean(row["step_s"] for row in whole)
         peak = max(row["peak_bytes"] for row in (*whole, *shared))
         rows.append(
             (
                 kind["job"], f"{1e3 * kind['wait_s']:.0f} ms",
                 f"{1e3 * mean(row['step_s'] for row in whole):.0f} ms", str(kind["trials"]),
-                f"{kind['slowdown']:.2f}", f"{slower:.2f}",
+                f"{kind['slowdown']:.2f}", f"{_slowdown(runs, number):.2f}",
                 f"{kind['memory_bytes'] / _MIB:.0f} MiB", f"{peak / _MIB:.0f} MiB",
             )
         )  # fmt: skip
@@ -115,11 +114,38 @@ def _conclusion(kinds: Sequence[Row], runs: Sequence[Row]) -> Iterator[str]:
         f"of memory than the risk, {verdict}."
     )
     yield ""
+    yield _losses(kinds, runs)
+    yield ""
     yield (
         "What it does not show: GPUs, contention in their memory and caches, and trials that "
-        "compute all the time, which do not gain on a core. A trial spends its first seconds on "
-        "imports, which compute: the longer trials are, the more sharing gains."
+        "compute all the time, which do not gain on a core."
     )
+
+
+def _losses(kinds: Sequence[Row], runs: Sequence[Row]) -> str:
+    """Return what the gain of the steps is, and why that of the trials is smaller."""
+    gains = [
+        kind["trials"] / _slowdown(runs, number)
+        for number, kind in enumerate(kinds)
+        if kind["trials"] > 1
+    ]
+    whole, shared = (
+        mean(row["setup_s"] for run in runs if run["mode"] == mode for row in run["finished"])
+        for mode in ("whole", "shared")
+    )
+    return (
+        f"The steps of trials that share a device gain {mean(gains):.2f} times in the mean. That "
+        f"of whole trials is smaller, because {BUSY_KINDS} of {len(kinds)} kinds have whole "
+        "devices, and because a trial begins with imports and its first step, which compute: "
+        f"{whole:.1f} s on whole devices and {shared:.1f} s by forecasts, in the mean. The longer "
+        "trials are, the more sharing gains."
+    )
+
+
+def _slowdown(runs: Sequence[Row], kind: int) -> float:
+    """Return the measured steps of a kind by forecasts over those on whole devices."""
+    whole, shared = (_of_kind(runs, mode, kind) for mode in ("whole", "shared"))
+    return mean(row["step_s"] for row in shared) / mean(row["step_s"] for row in whole)
 
 
 def _of_kind(runs: Sequence[Row], mode: str, kind: int) -> list[Row]:
