@@ -104,14 +104,15 @@ def _conclusion(kinds: Sequence[Row], runs: Sequence[Row]) -> Iterator[str]:
     started = sum(run["trials"] for run in shared)
     killed = sum(run["oom_kills"] for run in shared)
     rows = [row for run in shared for row in run["finished"]]
-    above = sum(row["peak_bytes"] > kinds[row["kind"]]["memory_bytes"] for row in rows)
+    larger = [row for row in rows if row["peak_bytes"] > kinds[row["kind"]]["memory_bytes"]]
+    above, of_kinds = len(larger), len({row["kind"] for row in larger})
     verdict = "is met" if ratio >= TARGET and killed / started <= RISK else "is missed"
     yield (
         f"*Conclusion.* By forecasts {ratio:.2f} times as many trials finish per hour as on whole "
         f"devices. {killed} of {started} trials ran out of memory ({killed / started:.0%}, the "
         f"risk is {RISK:.0%}); {above} of {len(rows)} exceeded their own bound "
-        f"({above / len(rows):.0%}). The target of {TARGET:g} times the trials, with no more out "
-        f"of memory than the risk, {verdict}."
+        f"({above / len(rows):.0%}), all of {of_kinds} of the {len(kinds)} kinds. The target of "
+        f"{TARGET:g} times the trials, with no more out of memory than the risk, {verdict}."
     )
     yield ""
     yield _losses(kinds, runs)

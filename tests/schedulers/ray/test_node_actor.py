@@ -22,7 +22,7 @@ GPUS = tuple(Slot("h100", 80 * GIB, cuda=number) for number in range(2))
 def context(monkeypatch):
     found = SimpleNamespace(get_node_id=lambda: "c5f5bb13bae1")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: found)
-    monkeypatch.setattr(node_actor.socket, "gethostname", lambda: "node a#1.cluster")
+    monkeypatch.setattr("socket.gethostname", lambda: "node a#1.cluster")
     monkeypatch.setattr(node_actor, "detected_gpus", lambda _: GPUS)
 
 
