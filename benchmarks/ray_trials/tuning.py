@@ -149,9 +149,9 @@ def tune_trials(
         for number, kind in enumerate(order)
     ]  # fmt: skip
     whole = {"CPU": 1.0}
-    asked = [dict(one) for one in requests] if requests else [whole] * len(kinds)
+    requested = [dict(one) for one in requests] if requests else [whole] * len(kinds)
     tuner = tune.Tuner(
-        tune.with_resources(run_trial, lambda config: asked[config["trial"]["kind"]]),
+        tune.with_resources(run_trial, lambda config: requested[config["trial"]["kind"]]),
         param_space={"trial": tune.grid_search(configs)},
         run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
     )

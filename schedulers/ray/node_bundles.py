@@ -55,19 +55,19 @@ def node_bundles(
     there = [NodeBundle(int(row.get("CPU", 0)), int(row.get("GPU", 0))) for row in alive]
     if gpus is None and any(node.gpus for node in there):
         there = [node for node in there if node.gpus]
-    wanted_gpus, wanted_cpus = gpus or 0, cpus or 0
+    required_gpus, required_cpus = gpus or 0, cpus or 0
     fitting = [
         NodeBundle(
             node.cpus if cpus is None else cpus,
             node.gpus if gpus is None else gpus,
         )
         for node in there
-        if node.gpus >= wanted_gpus and node.cpus >= wanted_cpus and (node.gpus or node.cpus)
+        if node.gpus >= required_gpus and node.cpus >= required_cpus and (node.gpus or node.cpus)
     ]
     # Without processors and GPUs there is no device.
     found = sorted((one for one in fitting if any(one)), reverse=True, key=lambda one: one[::-1])
     if len(found) < (count or 1):
-        each = f"{wanted_gpus or 'any'} GPUs and {wanted_cpus or 'any'} processors"
+        each = f"{required_gpus or 'any'} GPUs and {required_cpus or 'any'} processors"
         raise ConfigError(
             f"{count or 1} nodes with {each} are requested, and {len(found)} of the {len(alive)} "
             "nodes of the Ray cluster have them; see `ray status`, and add nodes or request less"

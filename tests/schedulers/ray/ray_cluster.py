@@ -14,7 +14,7 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.cluster import PRESAGE, LiveCluster, until
 from tests.schedulers.live.job import processes_of
-from tests.support.ray_nodes import RayNodes
+from tests.schedulers.ray.ray_nodes import RayNodes
 
 LEASE_S = 6.0
 

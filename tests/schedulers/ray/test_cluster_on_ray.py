@@ -17,8 +17,8 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 from tests.schedulers.live.job import processes_of
 from tests.schedulers.ray.ray_cluster import LEASE_S, RayCluster
+from tests.schedulers.ray.ray_nodes import ray_nodes
 from tests.support.ray_driver import LOCK
-from tests.support.ray_nodes import ray_nodes
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed: pip install presage[ray]"

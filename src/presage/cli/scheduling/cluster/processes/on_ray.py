@@ -146,7 +146,7 @@ class RayClusterOptions:
     presage cluster on-ray --state /shared/presage
 
     # Two nodes of a Ray cluster, with four GPUs of each
-    presage cluster on-ray --nodes 2 --gpus 4 --predictor head:50051 --state /shared/presage
+    presage cluster on-ray --nodes 2 --gpus 4 --predictor head:50051
     """
 )
 def on_ray(cluster: RayClusterOptions, nodes: RayNodes) -> None:
