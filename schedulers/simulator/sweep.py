@@ -38,6 +38,7 @@ from presage.schedulers.simulator.scenario import (
     stamp,
 )
 from presage.system.files.atomic_file import write_atomically
+from presage.system.processes.ray_connection import RayConnectionError, ray_connection
 from presage.system.processes.worker_processes import done_by_workers
 from presage.system.text.known_names import check_known
 
@@ -275,32 +276,22 @@ def _run_in_processes(
 def _run_on_ray(
     scenarios: Sequence[Scenario], address: str
 ) -> Generator[tuple[int, Outcome | PresageError]]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    is_owner = not ray.is_initialized()
-    if is_owner:
-        try:
-            ray.init(address=address, log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            line = str(error).strip().partition("\n")[0]
-            raise ConfigError(
-                f"--ray {address}: {line}; start a cluster with `ray start --head`"
-            ) from None
     try:
-        simulate = ray.remote(simulate_scenario)
-        tasks = {simulate.remote(_absolute(one)): i for i, one in enumerate(scenarios)}
-        unfinished = list(tasks)
-        while unfinished:
-            (task,), unfinished = ray.wait(unfinished)
-            try:
-                outcome = ray.get(task)
-            except ray.exceptions.RayError as error:  # such as a killed worker
-                outcome = PresageError(" ".join(str(error).split()))
-            yield tasks[task], outcome
-    finally:
-        if is_owner:
-            ray.shutdown()
+        with ray_connection(address) as ray:
+            simulate = ray.remote(simulate_scenario)
+            tasks = {simulate.remote(_absolute(one)): i for i, one in enumerate(scenarios)}
+            unfinished = list(tasks)
+            while unfinished:
+                (task,), unfinished = ray.wait(unfinished)
+                try:
+                    outcome = ray.get(task)
+                except ray.exceptions.RayError as error:  # such as a killed worker
+                    outcome = PresageError(" ".join(str(error).split()))
+                yield tasks[task], outcome
+    except RayConnectionError as error:
+        raise ConfigError(
+            f"--ray {address}: {error}; start a cluster with `ray start --head`"
+        ) from None
 
 
 def scenario_names(scenarios: Sequence[Scenario]) -> list[str]:

@@ -9,8 +9,6 @@ another node.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,11 +21,11 @@ from presage.pipelines.profiling.running.profiler import Profiler
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.runner import OpenRunner, Runner
 from presage.pipelines.profiling.running.work import Outcome, Row, Work
+from presage.system.processes.ray_connection import RayConnectionError, ray_connection
 
 log = logging.getLogger(__name__)
 
 RESOURCE = "presage_device"
-CONNECT_TIMEOUT_S = 5.0
 START_S = 120.0  # maximum time for an actor to import torch and detect its device
 
 
@@ -67,38 +65,14 @@ def ray_runner(address: str) -> OpenRunner:
 
 @contextmanager
 def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Runner]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    mine = not ray.is_initialized()
-    if mine:
-        try:
-            _check_reachable(address)
-            ray.init(address=address, log_to_driver=False)
-        except (OSError, ValueError, RuntimeError) as error:
-            line = str(error).strip().partition("\n")[0]
-            raise ProfilingError(
-                f"no Ray cluster at {address!r} ({line}); start one with `ray start --head "
-                f"--resources='{{\"{RESOURCE}\": 1}}'`"
-            ) from error
     try:
-        yield RayRunner(campaign, options)
-    finally:
-        if mine:
-            ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Check that the cluster's port is open: Ray itself would retry for minutes.
-
-    Raises
-    ------
-    OSError
-        The port does not accept a connection.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
+        with ray_connection(address):
+            yield RayRunner(campaign, options)
+    except RayConnectionError as error:
+        raise ProfilingError(
+            f"no Ray cluster at {address!r} ({error}); start one with `ray start --head "
+            f"--resources='{{\"{RESOURCE}\": 1}}'`"
+        ) from error
 
 
 class RayRunner:

@@ -15,6 +15,7 @@ from presage.cli.scheduling.cluster.nodes.drain import drain
 from presage.cli.scheduling.cluster.nodes.outages import outages
 from presage.cli.scheduling.cluster.processes.agent import agent
 from presage.cli.scheduling.cluster.processes.controller import controller
+from presage.cli.scheduling.cluster.processes.on_ray import on_ray
 from presage.cli.scheduling.cluster.processes.up import up
 from presage.cli.scheduling.cluster.submit import submit
 from presage.cli.scheduling.cluster.ui import ui
@@ -32,8 +33,10 @@ app = group(
     presage cluster ps
     """,
 )
-for _function in (up, controller, agent, drain):
+for _function in (up, controller, agent):
     add_command(app, _function, panel=_RUN)
+add_command(app, on_ray, name="on-ray", panel=_RUN)
+add_command(app, drain, panel=_RUN)
 add_command(
     app,
     submit,

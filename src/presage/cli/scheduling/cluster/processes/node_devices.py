@@ -7,18 +7,21 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from presage.cli.options.devices import device_named
 from presage.errors import ConfigError
+from presage.schedulers.live.agent.detected_devices import (
+    VISIBLE_GPUS,
+    detected_gpus,
+    host_bytes,
+)
 
 if TYPE_CHECKING:
     from presage.schedulers.live.agent.slot import Slot
 
 T = TypeVar("T")
-VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 _ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(\.[0-7])?")
-HOST_STEP_BYTES, GPU_STEP_BYTES = 2**30, 2**28  # detected memory is rounded down to these
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def nodes_of(agents: int, memory_gib: float | None) -> list[NodeDevices]:
         memory = [] if memory_gib is None else ["--memory-gib", str(memory_gib)]
         parts = _split(gpus, agents, f"GPUs, or processors with {VISIBLE_GPUS}=''")
         return [_gpu_node(part, memory) for part in parts]
-    gib = memory_gib or _host_bytes() / 2**30 / agents
+    gib = memory_gib or host_bytes() / 2**30 / agents
     processors = _split(sorted(os.sched_getaffinity(0)), agents, "processors")
     return [_processor_node(part, gib) for part in processors]
 
@@ -94,12 +97,12 @@ def slots_of(given: Sequence[str] | None, memory_gib: float | None) -> tuple[Slo
     if gpus := detected_gpus(memory_bytes):
         return gpus
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    return (Slot(f"cpu-{len(cpus)}", memory_bytes or _host_bytes(), cpus),)
+    return (Slot(f"cpu-{len(cpus)}", memory_bytes or host_bytes(), cpus),)
 
 
 def _given_slots(given: Sequence[str], memory_bytes: int | None) -> tuple[Slot, ...]:
     with_processors = sum("=gpu" not in text for text in given)
-    part_bytes = memory_bytes or _host_bytes() // max(1, with_processors)
+    part_bytes = memory_bytes or host_bytes() // max(1, with_processors)
     slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
     requested = [slot.cuda for slot in slots if slot.cuda is not None]
     detected = detected_gpus(None) if requested else ()
@@ -157,71 +160,3 @@ def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
     if absent:
         raise ConfigError(f"--device {text!r}: this process may not use processor {absent[0]}")
     return Slot(kind, part_bytes, cpus)
-
-
-def detected_gpus(memory_bytes: int | None) -> tuple[Slot, ...]:
-    """Return the GPUs that the driver shows and that this process may use.
-
-    Raises
-    ------
-    ConfigError
-        The package that asks the driver is not installed.
-    """
-    try:
-        import pynvml
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "the package 'pynvml' is not installed, which detects GPUs; pip install "
-            "'presage[cluster]'"
-        ) from None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver, or no GPU
-        return ()
-    try:
-        found = (_gpu(pynvml, i, memory_bytes) for i in range(pynvml.nvmlDeviceGetCount()))
-        return tuple(slot for slot in found if slot is not None)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu(driver: Any, number: int, memory_bytes: int | None) -> Slot | None:
-    from presage.features.device.device import device_kind
-    from presage.schedulers.live.agent.slot import Slot
-
-    handle = driver.nvmlDeviceGetHandleByIndex(number)
-    uuid = str(driver.nvmlDeviceGetUUID(handle))
-    if not _is_visible(number, uuid):
-        return None
-    name = str(driver.nvmlDeviceGetName(handle))
-    total = _rounded(int(driver.nvmlDeviceGetMemoryInfo(handle).total), GPU_STEP_BYTES)
-    return Slot(
-        device_kind(name) or name, memory_bytes or total, cuda=number, device_id=uuid,
-        pci_address=_pci_address(driver, handle),
-    )  # fmt: skip
-
-
-def _pci_address(driver: Any, handle: Any) -> str:
-    """Return the PCI address of a GPU as in the kernel log; "" if the driver does not report it."""
-    from presage.schedulers.health.xid import normal_bus
-
-    try:
-        found = driver.nvmlDeviceGetPciInfo(handle).busId
-    except driver.NVMLError:
-        return ""
-    return normal_bus(found.decode() if isinstance(found, bytes) else str(found))
-
-
-def _is_visible(number: int, uuid: str) -> bool:
-    """Return whether CUDA_VISIBLE_DEVICES lets this process use a GPU."""
-    listed = os.environ.get(VISIBLE_GPUS)
-    return listed is None or not {str(number), uuid}.isdisjoint(listed.split(","))
-
-
-def _host_bytes() -> int:
-    return _rounded(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), HOST_STEP_BYTES)
-
-
-def _rounded(found_bytes: int, step_bytes: int) -> int:
-    """Round down, so that devices of a kind are equal: kernels and drivers reserve a little."""
-    return found_bytes // step_bytes * step_bytes or found_bytes

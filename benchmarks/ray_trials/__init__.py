@@ -1,0 +1,1 @@
+"""Trials of Ray Tune that share devices by forecasts, against trials on whole devices."""
