@@ -367,6 +367,8 @@ class ReplayedState:
         Jobs that may have entered or left the queue since the last :meth:`take_reviewed`.
     changed_arrays : dict of (str, str) to None
         Arrays with a limit of which a job has changed since then.
+    limited : dict of str to LiveJob
+        Running jobs that have a time limit.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -387,6 +389,7 @@ class ReplayedState:
     gates: JobGates = field(default_factory=JobGates)
     reviewed: dict[str, None] = field(default_factory=dict, compare=False)
     changed_arrays: dict[ArrayKey, None] = field(default_factory=dict, compare=False)
+    limited: dict[str, LiveJob] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -645,6 +648,10 @@ class ReplayedState:
 
     def _index(self, job: LiveJob, before: Sequence[str]) -> None:
         """Enter a job at its nodes; ``before`` are those at which it is entered."""
+        if job.stage is Stage.RUNNING and job.message.time_limit_s:
+            self.limited[job.job_id] = job
+        else:
+            self.limited.pop(job.job_id, None)
         nodes = job.nodes
         for name in nodes:
             self.at_node.setdefault(name, {})[job.job_id] = job

@@ -142,7 +142,7 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
     scheduled = take_snapshot(view.state(now_s))
     return LiveCopy(
         scheduled,
-        [core.nodes[name].tasks for name in view.nodes],
+        [core.nodes[name].tasks for name in view.nodes if view.has_node(name)],
         view.new_jobs,
         [state.jobs[job_id] for job_id in ended],
         oldest_s if is_cut else 0.0,
