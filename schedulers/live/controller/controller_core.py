@@ -550,8 +550,12 @@ class Core:
                 is_available=is_available,
                 withdrawn=withdrawn_devices(self.state, node),
             )
-        is_current = view.forecasts is self._forecasts(view.cluster, now_s)
-        return is_current and (not changed or view.is_representative)
+        if not view.is_representative:
+            return False
+        forecasts = self._forecasts(view.cluster, now_s)
+        if forecasts is not view.forecasts:
+            view.renew_forecasts(forecasts, self.state)
+        return True
 
     def _make_view(self, now_s: float) -> SchedulingView | None:
         """Return a new view; None if no node is available."""

@@ -80,18 +80,18 @@ class DeviceOutages:
         """Return the history for policies, in cluster time; it follows until the next call."""
         history = OutageHistory()
         record = (history.record_failure, history.record_repair, history.record_symptom)
-        for at_s, kind, device_id in sorted(self._events()):
+        for at_s, _, kind, device_id in sorted(self._events()):
             record[kind](device_id, at_s)
         self._history = history
         return history
 
-    def _events(self) -> Iterator[tuple[float, int, str]]:
-        """Yield failures (0), repairs (1) and symptoms (2)."""
+    def _events(self) -> Iterator[tuple[float, int, int, str]]:
+        """Yield failures (0), repairs (1) and symptoms (2) with their times, in order."""
         for device_id, found in self.spans.items():
-            for from_s, until_s in found:
-                yield from_s or 0.0, 0, device_id
+            for number, (from_s, until_s) in enumerate(found):
+                yield from_s or 0.0, number, 0, device_id
                 if until_s is not None and until_s < math.inf:
-                    yield until_s, 1, device_id
+                    yield until_s, number, 1, device_id
         for device_id, times_s in self.symptoms.items():
             for at_s in times_s:
-                yield at_s, 2, device_id
+                yield at_s, MAX_OUTAGES, 2, device_id

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.backend import make_ledger
+from presage.schedulers.core.backend import make_ledger, make_queue
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
@@ -290,6 +290,15 @@ class SchedulingView:
                 job = state.jobs[record.job_id]
                 if job.members or job.leaving:
                     self.sync_elastic(job, record.time_s)
+
+    def renew_forecasts(self, forecasts: Forecasts, state: ReplayedState) -> None:
+        """Replace the forecasts, on which only the pending jobs and their order depend."""
+        pending = [*(job.job_id for job in self.ledger.pending), *self.unschedulable]
+        for job_id in pending:
+            self.forget(job_id)
+        self.forecasts, self.ledger.pending = forecasts, make_queue(self.policy, forecasts)
+        for job_id in pending:
+            self._note_new(state.jobs[job_id])
 
     def enqueue(self, live: LiveJob, state: ReplayedState) -> None:
         """Note a job that waits; :meth:`enter_new_jobs` enters it with all others.

@@ -46,6 +46,7 @@ from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
+from tests.schedulers.live.controller.scheduling_view.rebuilt import rebuilt_content, view_content
 
 GIB = 2**30
 LEASE_S, GRACE_S = 20.0, 4.0
@@ -119,7 +120,7 @@ class World:
         self.nodes = {f"n{i}": NodeWorld(f"n{i}") for i in range(3)}
         self.running: dict[str, set[tuple[str, int]]] = {}
         self.started: list[tuple[str, int]] = []
-        self.faults = True
+        self.faults, self.passes = True, 0
         self.done: dict[tuple[str, int], float] = {}  # by attempt of a job
         self.core = self.begin_controller()
         for node in self.nodes.values():
@@ -190,12 +191,20 @@ class World:
         if self.write(self.core.find_lost(self.now_s, self.now_s)) and self.write(
             self.core.end_due(self.now_s, self.now_s)
         ):
+            self.passes += 1
+            if self.passes % 5 == 0:
+                self.check_view()
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
                 self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
+
+    def check_view(self):
+        """Check that the view, which is updated, is as if it was built now."""
+        core, now_s = self.core, self.now_s
+        assert view_content(core, now_s) == rebuilt_content(core, now_s)
 
     def lead(self):
         """Let the leaders of elastic jobs report."""
