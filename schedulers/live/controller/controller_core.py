@@ -56,7 +56,12 @@ from presage.schedulers.live.controller.journal.records import (
     Stopping,
     Submitted,
 )
-from presage.schedulers.live.controller.node_commands import SentCommands, task_command
+from presage.schedulers.live.controller.node_commands import (
+    Pace,
+    SentCommands,
+    make_pace,
+    task_command,
+)
 from presage.schedulers.live.controller.operations.dependencies import check_dependencies
 from presage.schedulers.live.controller.operations.time_limits import overdue_records
 from presage.schedulers.live.controller.ownership import check_owner, owns
@@ -97,6 +102,10 @@ class ReportedNode:
         Ended tasks that are on the controller's disk: the agent may forget them.
     signals_number : int
         Health signals of the agent up to this number are acknowledged.
+    is_settled : bool
+        Whether the same report would change nothing but the time.
+    has_current_commands : bool
+        Whether the node's last commands are its desired state.
     """
 
     reported_s: float
@@ -104,6 +113,8 @@ class ReportedNode:
     tasks: dict[str, pb.Task] = field(default_factory=dict)
     ended: list[pb.TaskName] = field(default_factory=list)
     signals_number: int = 0
+    is_settled: bool = False
+    has_current_commands: bool = False
 
 
 class Core:
@@ -359,6 +370,8 @@ class Core:
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""
+        if report.node in self.nodes:  # until a record of the node or its jobs is applied
+            self.nodes[report.node].is_settled = True
         records: list[Record] = []
         withdrawn: dict[int, str] = {}
         known = self.state.nodes.get(report.node)
@@ -410,6 +423,7 @@ class Core:
         That is so if the node was not available, or the allocations of its jobs have changed.
         """
         reported = self._move_last(report.node, now_s)
+        before = reported.ended, self._signals_of(reported)
         number = acknowledged_number(self.state, report, now_s)
         if reported.report is not None and reported.report.signals_id == report.signals_id:
             number = max(number, reported.signals_number)
@@ -422,6 +436,8 @@ class Core:
                 reported.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
+        if before != (reported.ended, self._signals_of(reported)):
+            reported.has_current_commands = False
         is_available = not self.unavailable_reason(report.node, now_s)
         if self._view is None or is_available != self._view.has_node(report.node):
             self._changed_nodes[report.node] = None
@@ -430,6 +446,32 @@ class Core:
         jobs = self.state.at_node.get(report.node, {})
         changed = self._view.sync_node(report.node, jobs, reported.tasks, now_s)
         return changed or any(job.stage is Stage.PLACED and job.members for job in jobs.values())
+
+    def note_repeat(self, report: pb.NodeReport, now_s: float) -> bool:
+        """Note that a node's last report is still true; return whether nothing else follows.
+
+        Else it has to be processed again like a new one. So it is for nodes with workers of elastic
+        jobs, whose records also depend on the jobs' leaders and on other nodes.
+        """
+        reported = self.nodes.get(report.node)
+        if reported is None or reported.report is not report or not reported.is_settled:
+            return False
+        if self._view is None or not self._view.has_node(report.node):
+            return False
+        if self._has_members(report.node):
+            return False
+        self._move_last(report.node, now_s)
+        return True
+
+    def unsettle(self, node: str) -> None:
+        """Process the next report of a node in full, although it is the same as the last one."""
+        if node in self.nodes:
+            self.nodes[node].is_settled = False
+
+    def _has_members(self, node: str) -> bool:
+        """Return whether workers of elastic jobs are, or will be, on a node."""
+        here = self.state.at_node.get(node, {})
+        return any(job.members or job.leaving for job in here.values())
 
     def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records of nodes that are lost, and of their jobs, which are requeued."""
@@ -482,6 +524,13 @@ class Core:
         ]
         return [Pruned(jobs, nodes, now_s)] if jobs or nodes else []
 
+    def commands_version(self, name: str) -> int:
+        """Return the version of the commands for a node; they are made again if they may differ."""
+        reported = self.nodes.get(name)
+        if reported is None or not reported.has_current_commands or self._has_members(name):
+            return self.commands(name).version
+        return self._sent.version_of(name)
+
     def commands(self, name: str) -> pb.NodeCommands:
         """Return the commands for a node: its complete desired state."""
         reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
@@ -494,9 +543,14 @@ class Core:
             withdrawn_devices=() if node is None else sorted(withdrawn_devices(self.state, node)),
         )
         if reported is not None and reported.report is not None:
-            content.signals_id = reported.report.signals_id
-            content.signals_number = reported.signals_number
+            content.signals_id, content.signals_number = self._signals_of(reported)
+        if reported is not None:
+            reported.has_current_commands = True
         return self._sent.update(name, content)
+
+    def pace(self) -> Pace:
+        """Return how often agents report."""
+        return make_pace(len(self.nodes), lease_s=self.lease_s, suspect_s=self._suspect_s)
 
     # Decisions ------------------------------------------------------------------------------
 
@@ -627,7 +681,11 @@ class Core:
     def apply(self, records: Iterable[Record]) -> None:
         """Apply records that were written."""
         for record in records:
+            nodes = self.nodes_of(record)
             self.state.apply(record)
+            for name in nodes | self.nodes_of(record):
+                if name in self.nodes:
+                    self.nodes[name].is_settled = self.nodes[name].has_current_commands = False
             match record:
                 case NodeJoined():
                     # Its report is noted later: until then it must not count as silent.
@@ -648,6 +706,14 @@ class Core:
         for job in self.state.take_reviewed():
             if self._view is not None:
                 self._view.review(job, is_open=not self.state.gates.closed_reason(job))
+
+    def nodes_of(self, record: Record) -> set[str]:
+        """Return the nodes that a record concerns, as its job is now."""
+        nodes = {getattr(record, "node", "")}
+        job = self.state.jobs.get(getattr(record, "job_id", ""))
+        if job is not None:
+            nodes |= {job.node, *job.nodes}
+        return nodes - {""}
 
     # ----------------------------------------------------------------------------------------
 
@@ -671,6 +737,14 @@ class Core:
         """Return the last report of a node about a task of a current attempt."""
         reported = self.nodes.get(node)
         return None if reported is None else reported.tasks.get(task)
+
+    @staticmethod
+    def _signals_of(reported: ReportedNode) -> tuple[str, int]:
+        """Return the sequence of an agent's health signals, and the acknowledged number."""
+        return (
+            "" if reported.report is None else reported.report.signals_id,
+            reported.signals_number,
+        )
 
     def _is_current_task(self, task: pb.Task, node: str) -> bool:
         """Return whether a task that a node reports is of the current attempt of its job there."""

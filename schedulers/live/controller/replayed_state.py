@@ -317,12 +317,15 @@ class LiveNode:
     signals_number: int = 0
     drained_by: str = ""
     drain_reason: str = ""
+    _history_ids: list[str] = field(default_factory=list, compare=False, repr=False)  # a cache
 
     @property
-    def history_ids(self) -> list[str]:
+    def history_ids(self) -> Sequence[str]:
         """Id of each device in the history of outages: that of the hardware, or node and number."""
-        ids = self.device_ids or [""] * len(self.devices)
-        return [one or f"{self.name}/{number}" for number, one in enumerate(ids)]
+        if not self._history_ids:
+            ids = self.device_ids or [""] * len(self.devices)
+            self._history_ids = [one or f"{self.name}/{number}" for number, one in enumerate(ids)]
+        return self._history_ids
 
     @property
     def kinds(self) -> list[tuple[str, int]]:
@@ -690,7 +693,8 @@ class ReplayedState:
         if kind == "health":
             return asdict(self.health[name])
         found = self.nodes.get(name) if kind == "node" else self.clock
-        return None if found is None else asdict(found)
+        row = {} if found is None else asdict(found)
+        return {name: value for name, value in row.items() if name[0] != "_"} or None
 
     def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
         if key.startswith("job "):

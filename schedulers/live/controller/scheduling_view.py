@@ -1,9 +1,9 @@
 """The cluster as policies see it: a ledger of the available nodes, built from agents' reports.
 
 It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when new
-nodes join. A node that becomes unavailable stays in it, as a node that is down, while others like it
-are available: policies and jobs see no difference then. A job that is leaving its node, or is on an
-unavailable node, is not in it.
+nodes join. A node that becomes unavailable stays in it, as a node that is down, while others like
+it are available: policies and jobs see no difference then. A job that is leaving its node, or is on
+an unavailable node, is not in it.
 """
 
 from __future__ import annotations
@@ -128,6 +128,11 @@ class SchedulingView:
     def has_node(self, node: str) -> bool:
         """Return whether a node is available."""
         return node in self._devices and node not in self._down
+
+    @property
+    def available_nodes(self) -> int:
+        """Number of available nodes."""
+        return len(self.nodes) - len(self._down)
 
     def has_devices_of(self, node: LiveNode) -> bool:
         """Return whether a node is in the cluster, available or not, with the same devices."""
