@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -23,6 +23,10 @@ from presage.schedulers.live.agent.agent_state import load_agent_id, lock_state
 from presage.schedulers.live.agent.connection.cluster_membership import ClusterMembership
 from presage.schedulers.live.agent.connection.lease import boottime_s
 from presage.schedulers.live.agent.connection.lease_renewal import LeaseRenewal
+from presage.schedulers.live.agent.connection.significant_state import (
+    significant_report,
+    significant_state,
+)
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     LocalForecaster,
@@ -230,7 +234,7 @@ class Agent:
             self._number += 1
             self._sent_s[self._number] = boottime_s()
             report = self._report()
-            state = _significant_report(report)
+            state = significant_report(report)
             now_s, is_due = boottime_s(), self._pace[0] <= 0 or state != last
             if is_due or (report.tasks and now_s - last_s >= self._whole_report_s):
                 last, last_s = state, now_s
@@ -322,7 +326,7 @@ class Agent:
         return min(self.heartbeat_s, self._whole_report_s) if self._runs else self.heartbeat_s
 
     def _reported_state(self) -> tuple[object, ...]:
-        return _significant_state(*self._reported), self.problem, self._health.last_number
+        return significant_state(*self._reported), self.problem, self._health.last_number
 
     @property
     def _has_tasks(self) -> bool:
@@ -563,27 +567,3 @@ class Agent:
         enforcement, task_exit = "" if shim is None else shim.enforcement, folder.exit()
         ended_s = time.time() if task_exit is None else task_exit.ended_at_unix_s
         return make_outcome(ended, slot, self.core.tasks, self.agent_id, enforcement, ended_s)
-
-
-def _significant_report(report: pb.NodeReport) -> pb.NodeReport:
-    """Return the part of a report that is reported at once when it changes."""
-    _, tasks = _significant_state(report.commands_version, report.tasks)
-    other = pb.NodeReport()
-    other.CopyFrom(report)
-    other.ClearField("number")
-    del other.tasks[:]
-    other.tasks.extend(tasks)
-    return other
-
-
-def _significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
-    """Return what is reported at once when it changes: all but the progress and use of tasks."""
-    rows = []
-    for task in tasks:
-        row = pb.Task()
-        row.CopyFrom(task)
-        row.ran_s = float(task.ran_s > 0)  # whether it has started
-        for name in ("done", "remaining_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
-            row.ClearField(name)
-        rows.append(row)
-    return version, rows

@@ -22,6 +22,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import Speedup
 from presage.schedulers.health.health_signal import HealthSignal, Severity
 from presage.schedulers.health.xid import xid_signal
+from presage.schedulers.live.agent.connection.significant_state import significant_report
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     ReceivedForecasts,
@@ -104,6 +105,7 @@ class NodeWorld:
     health: HealthCore = field(default_factory=lambda: HealthCore(SLOTS, "first"))
     agents: int = 0
     cut_until_s: float = 0.0
+    last_report: pb.NodeReport | None = None  # whole, that the controller processed
 
 
 class World:
@@ -177,9 +179,10 @@ class World:
                 report = node.to_controller.popleft()
                 if self.core.rejection_reason(report):
                     continue
-                if self.write(self.core.report(report, self.now_s, self.now_s)):
-                    self.core.note_report(report, self.now_s)
+                if self.receive(node, report):
+                    version = self.core.commands_version(node.name)
                     orders = self.core.commands(node.name)
+                    assert orders.version == version
                     orders.report_number = report.number
                     if self.policy == "sharing":
                         orders.sharing.CopyFrom(
@@ -200,6 +203,19 @@ class World:
                 self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
+
+    def receive(self, node, report):
+        """Process a report, as a heartbeat if it says nothing new; return whether it counts."""
+        last, now_s = node.last_report, self.now_s
+        is_same = last is not None and significant_report(last) == significant_report(report)
+        if is_same and self.core.note_repeat(last, now_s):
+            assert not self.core.report(last, now_s, now_s)
+            return True
+        if not self.write(self.core.report(report, now_s, now_s)):
+            return False
+        self.core.note_report(report, now_s)
+        node.last_report = report
+        return True
 
     def check_view(self):
         """Check that the view, which is updated, is as if it was built now."""
