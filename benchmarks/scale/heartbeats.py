@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ PHASE_S = 10.0
 MESSAGES = 5_000  # that are measured of each kind
 OWN_HEARTBEAT_S = 5.0  # of an agent by default
 SUSPECT_S = 15.0
+ANSWER_S = 5.0  # that an agent waits for an answer
 NO_LOSS_S = 36_000.0  # lease of the measured controller: on a busy machine no node is lost
 
 
@@ -144,7 +146,8 @@ async def _attach(
             if load.kind:
                 agent.has_answer.clear()
                 yield agent.report(whole=load.kind == "report")
-                await agent.has_answer.wait()
+                with suppress(TimeoutError):  # the first ones are not acknowledged
+                    await asyncio.wait_for(agent.has_answer.wait(), ANSWER_S)
             await asyncio.sleep(random.uniform(0.5, 1.5) * (load.interval_s or 1.0))
 
     stub: Any = pb_grpc.NodeServiceStub(channel)

@@ -28,8 +28,7 @@ from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 MOST_EVENTS = 20  # of each kind
-HEARTBEAT_S = 7.0
-LOST_S = 200.0  # after which a node is lost: lease, grace period, time to end jobs
+HEARTBEAT_S, SUSPECT_S = 7.0, 15.0
 
 
 class World:
@@ -46,7 +45,7 @@ class World:
             state.apply(NodeJoined(name, name, [[*one] for one in devices], self.now_s))
         self.core = Core(
             state, Sharing().controller_policy(), make_cache().get, now_s=self.now_s,
-            lease_s=LEASE_S, suspect_s=15.0,
+            lease_s=LEASE_S, suspect_s=SUSPECT_S,
         )  # fmt: skip
         self.reports = [whole_report(node, 1, 0, 10.0) for node in range(nodes)]
         for node in range(spare):
@@ -128,20 +127,14 @@ def _drains(world: World, events: int) -> tuple[dict[str, float], dict[str, floa
 
 
 def _losses(world: World, events: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Measure passes in which a node becomes silent, and in which it is lost."""
-    names = [f"n{number}" for number in range(events, 2 * events)]
-    silences, losses = [], []
-    for number, _ in enumerate(names):
-        # One node after another falls silent; those before it stay silent.
-        world.wait(HEARTBEAT_S, names[: number + 1])
-        world.wait(HEARTBEAT_S + 2, names[: number + 1])
+    """Measure passes in which a node becomes silent, and in which it is lost, one by one."""
+    silences, losses, gone = [], [], list[str]()
+    for number in range(events, 2 * events):
+        gone.append(f"n{number}")
+        world.wait(SUSPECT_S + 1, gone)
         silences.append(timed(world.step))
-    for _ in names:
-        for _ in range(int(LOST_S)):
-            world.wait(1.0, names)
-            lost = world.core.find_lost(world.now_s, world.now_s)
-            if lost:
-                break
+        while not world.core.find_lost(world.now_s, world.now_s):
+            world.wait(HEARTBEAT_S, gone)
         losses.append(timed(world.step))
     return summary(silences), summary(losses)
 
