@@ -38,7 +38,7 @@ from presage.serving.server_options import Options
 CHANNELS = 50
 BATCH = 1_000  # records at once
 PHASE_S = 10.0
-MESSAGES = 5_000  # that are measured of each kind
+MESSAGES, LIMIT_S = 5_000, 25.0  # of each kind of message: how many, or for how long
 OWN_HEARTBEAT_S = 5.0  # of an agent by default
 SUSPECT_S = 15.0
 ANSWER_S = 5.0  # that an agent waits for an answer
@@ -95,7 +95,7 @@ def measure_heartbeats(nodes: int, folder: Path, port: int = 50181) -> dict[str,
     try:
         assert process.stdout is not None
         process.stdout.readline()  # it listens
-        return uvloop.run(_measured(nodes, process.pid, port))
+        return asyncio.run(_measured(nodes, process.pid, port))
     finally:
         process.terminate()
         process.wait(60)
@@ -127,7 +127,13 @@ async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
             load.kind = kind
             await asyncio.sleep(load.interval_s)
             before, began_s, before_s = answers(agents), time.monotonic(), processor_s(pid)
-            await _until(lambda first=before: answers(agents) - first >= MESSAGES, streams)
+            end_s = began_s + LIMIT_S
+            await _until(
+                lambda first=before, end_s=end_s: (
+                    answers(agents) - first >= MESSAGES or time.monotonic() > end_s
+                ),
+                streams,
+            )
             took_s = time.monotonic() - began_s
             spent_s = processor_s(pid) - before_s - found["idle"] * took_s
             found[f"{kind}_cpu_s"] = spent_s / (answers(agents) - before)
