@@ -8,8 +8,8 @@ from presage.schedulers.live.controller.replayed_state import LiveJob, Stage
 from presage.schedulers.live.protocol.wire import write_allocations
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-HEARTBEATS_PER_S = 1_500.0  # of all nodes together
-REPORTS_PER_S = 200.0  # as above, of whole reports of nodes that have not changed
+HEARTBEATS_PER_S = 1_350.0  # of all nodes together
+REPORTS_PER_S = 100.0  # as above, of whole reports of nodes that have not changed
 _HEARTBEATS_PER_LEASE = 4  # so that some may be lost
 _HEARTBEATS_UNTIL_SUSPECT = 2
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
@@ -24,6 +26,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
 MAX_DEVICES = 1024  # of a node
 MAX_SIGNALS = 1024  # of a report
 MAX_NAME_LENGTH = 128
+ANSWERS_PER_LEASE = 8  # to heartbeats: an answer takes as long as what it answers
 
 
 class NodeService:
@@ -97,6 +100,7 @@ class _Stream:
         self._controller, self._logs, self._caller = controller, logs, caller
         self._node = ""
         self._report_number = self._version = 0
+        self._answered_s = -math.inf
         self._last: pb.NodeReport | None = None  # whole report
         self._error: BaseException | None = None
 
@@ -114,6 +118,9 @@ class _Stream:
             is_renewed = await self._controller.report(report, self._caller.name)
         if is_renewed:
             self._report_number = report.number
+        lease_s = self._controller.core.lease_s
+        if report.unchanged and time.monotonic() < self._answered_s + lease_s / ANSWERS_PER_LEASE:
+            return
         self._controller.commands_event(self._node).set()
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:
@@ -151,6 +158,7 @@ class _Stream:
                 if self._controller.sharing is not None:
                     commands.sharing.CopyFrom(self._controller.sharing)
             commands.heartbeat_s, commands.report_s = pace
+            self._answered_s = time.monotonic()
             self._version, acknowledged = commands.version, self._report_number
             commands.report_number = acknowledged
             commands.log_requests.extend(new)
