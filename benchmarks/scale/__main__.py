@@ -98,9 +98,7 @@ def page(nodes: Sequence[Mapping[str, Any]], streams: Sequence[Mapping[str, Any]
         whole_per_s = row["nodes"] / report_s
         short_per_s = max(0.0, row["nodes"] / min(heartbeat_s, report_s) - whole_per_s)
         core = (
-            row["idle"]
-            + short_per_s * row["heartbeat_cpu_s"]
-            + whole_per_s * row["report_cpu_s"]
+            row["idle"] + short_per_s * row["heartbeat_cpu_s"] + whole_per_s * row["report_cpu_s"]
         )
         yield (
             f"| {row['nodes']:,} | {1e6 * row['heartbeat_cpu_s']:.0f} µs "
