@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +128,7 @@ async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
             load.kind = kind
             await asyncio.sleep(load.interval_s)
             before, began_s, before_s = messages(agents), time.monotonic(), processor_s(pid)
-            end_s = began_s + LIMIT_S
-            await _until(
-                lambda first=before, end_s=end_s: (
-                    messages(agents) - first >= MESSAGES or time.monotonic() > end_s
-                ),
-                streams,
-            )
+            await _until(partial(_has_sent, agents, before + MESSAGES, began_s + LIMIT_S), streams)
             took_s = time.monotonic() - began_s
             spent_s = processor_s(pid) - before_s - found["idle"] * took_s
             found[f"{kind}_cpu_s"] = spent_s / (messages(agents) - before)
@@ -165,6 +160,11 @@ async def _attach(
 def messages(agents: Sequence[Agent]) -> int:
     """Return the number of reports and heartbeats so far."""
     return sum(agent.number for agent in agents)
+
+
+def _has_sent(agents: Sequence[Agent], count: int, end_s: float) -> bool:
+    """Return whether the agents have sent so many messages, or it is too late."""
+    return messages(agents) >= count or time.monotonic() > end_s
 
 
 def processor_s(pid: int) -> float:
