@@ -17,7 +17,7 @@ from benchmarks.scale.heartbeats import measure_heartbeats
 from benchmarks.scale.nodes import measure_nodes
 
 PAGE = Path("docs/benchmarks/scale.md")
-NODES, STREAMS = (100, 1_000, 10_000), (100, 1_000, 10_000)
+NODES, STREAMS = (100, 1_000, 10_000), (100, 1_000)
 EVENTS = {
     "idle": "pass without a change",
     "drain": "drain with eviction",
