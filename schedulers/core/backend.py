@@ -195,11 +195,20 @@ def make_ledger(
 
     ``outages`` and ``device_ids`` are as of :class:`presage.schedulers.core.ledger.Ledger`.
     """
+    return Ledger(
+        cluster,
+        make_queue(policy, forecasts),
+        ageing_s=policy.needs.ageing_s,
+        outages=outages,
+        device_ids=device_ids,
+    )
+
+
+def make_queue(policy: Policy, forecasts: Forecasts) -> Queue:
+    """Return an empty queue in the order of a policy."""
 
     # It closes only over the policy and the forecasts, because policies can reach the queue.
     def key(job: Job, status: JobStatus) -> Key:
         return policy.key(job, status, forecasts)
 
-    return Ledger(
-        cluster, Queue(key), ageing_s=policy.needs.ageing_s, outages=outages, device_ids=device_ids
-    )
+    return Queue(key)

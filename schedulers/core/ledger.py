@@ -357,8 +357,10 @@ class Ledger:
         left = tuple(one for one in status.allocations if one.device not in failed)
         return left if len(left) >= job.fewest_gpus else ()
 
-    def repair(self, node: int, now_s: float, device: int | None = None) -> None:
-        """Mark a node, or one of its devices, as up again.
+    def repair(
+        self, node: int, now_s: float, device: int | None = None, *, is_outage: bool = True
+    ) -> None:
+        """Mark a node, or one of its devices, as up again; ``is_outage`` is as in :meth:`fail`.
 
         A device is available once neither itself nor its node is down.
         """
@@ -374,7 +376,7 @@ class Ledger:
             restored = [] if node in self._down else [device]
         self.idle.give(restored)
         self.capacity.give(self.cluster.full_allocations[one] for one in restored)
-        for one in restored:
+        for one in restored if is_outage else ():
             self.outages.record_repair(self.device_ids[one], now_s)
 
     # Decisions of the policy ----------------------------------------------------------------

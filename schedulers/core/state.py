@@ -215,6 +215,14 @@ class State:
         """
         return self._usage.at(job_id, self.now_s)
 
+    def most_usage_milli(self, job_id: str) -> float:
+        """Return the largest :meth:`usage_milli` that is possible without another report."""
+        return self._usage.most(job_id)
+
+    def last_reports(self, job_id: str) -> tuple[object, object]:
+        """Return the last reports of a job's progress and use: the same objects until others."""
+        return self._progress.last_report(job_id), self._usage.last_report(job_id)
+
     def plan(self) -> Plan:
         """Return a builder of actions that the ledger accepts."""
         return Plan(self)

@@ -617,7 +617,7 @@ class Task(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., reason: _Optional[str] = ..., done_estimated: _Optional[bool] = ..., remaining_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "commands_version", "problem", "cluster_id", "supports_chunks", "signals", "signals_id")
+    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "commands_version", "problem", "cluster_id", "supports_chunks", "signals", "signals_id", "unchanged")
     NODE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -629,6 +629,7 @@ class NodeReport(_message.Message):
     SUPPORTS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     node: str
     agent_id: str
     number: int
@@ -640,7 +641,8 @@ class NodeReport(_message.Message):
     supports_chunks: bool
     signals: _containers.RepeatedCompositeFieldContainer[HealthSignal]
     signals_id: str
-    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ..., signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ..., signals_id: _Optional[str] = ...) -> None: ...
+    unchanged: bool
+    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ..., signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ..., signals_id: _Optional[str] = ..., unchanged: _Optional[bool] = ...) -> None: ...
 
 class HealthSignal(_message.Message):
     __slots__ = ("number", "device", "source", "severity", "reason")
@@ -701,7 +703,7 @@ class ElasticWorker(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_job: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class NodeCommands(_message.Message):
-    __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more", "signals_id", "signals_number", "withdrawn_devices")
+    __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more", "signals_id", "signals_number", "withdrawn_devices", "heartbeat_s", "report_s")
     REPORT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
@@ -715,6 +717,8 @@ class NodeCommands(_message.Message):
     SIGNALS_ID_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_NUMBER_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
+    REPORT_S_FIELD_NUMBER: _ClassVar[int]
     report_number: int
     version: int
     unchanged: bool
@@ -728,7 +732,9 @@ class NodeCommands(_message.Message):
     signals_id: str
     signals_number: int
     withdrawn_devices: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, report_number: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskCommand, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., log_requests: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., has_more: _Optional[bool] = ..., signals_id: _Optional[str] = ..., signals_number: _Optional[int] = ..., withdrawn_devices: _Optional[_Iterable[int]] = ...) -> None: ...
+    heartbeat_s: float
+    report_s: float
+    def __init__(self, report_number: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskCommand, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., log_requests: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., has_more: _Optional[bool] = ..., signals_id: _Optional[str] = ..., signals_number: _Optional[int] = ..., withdrawn_devices: _Optional[_Iterable[int]] = ..., heartbeat_s: _Optional[float] = ..., report_s: _Optional[float] = ...) -> None: ...
 
 class TaskName(_message.Message):
     __slots__ = ("job_id", "attempt")

@@ -39,6 +39,15 @@ class Usage:
         """Drop the usage of a job that has ended."""
         self._steps.pop(job_id, None)
 
+    def last_report(self, job_id: str) -> object:
+        """Return the last report of a job, the same object until the next one; None for none."""
+        steps = self._steps.get(job_id)
+        return steps[-1] if steps else None
+
+    def most(self, job_id: str) -> float:
+        """Return the largest mean that is possible without another report."""
+        return max((milli for _, milli in self._steps.get(job_id, ())), default=0.0)
+
     def at(self, job_id: str, now_s: float) -> float:
         """Return the mean over the window that ends now; 0 for a job without measurements."""
         busy, end_s, begin_s = 0.0, now_s, now_s - self._window_s

@@ -73,6 +73,10 @@ class Progress:
         copied._paces = {job_id: dict(paces) for job_id, paces in self._paces.items()}
         return copied
 
+    def last_report(self, job_id: str) -> object:
+        """Return the last report of a job, the same object until the next one; None for none."""
+        return self._reports.get(job_id)
+
     def pace_s(self, job_id: str) -> float:
         """Return the run time of the whole job at its present speed; 0 if stopped or unknown."""
         _, _, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)

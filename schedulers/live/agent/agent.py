@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -23,6 +23,10 @@ from presage.schedulers.live.agent.agent_state import load_agent_id, lock_state
 from presage.schedulers.live.agent.connection.cluster_membership import ClusterMembership
 from presage.schedulers.live.agent.connection.lease import boottime_s
 from presage.schedulers.live.agent.connection.lease_renewal import LeaseRenewal
+from presage.schedulers.live.agent.connection.significant_state import (
+    significant_report,
+    significant_state,
+)
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     LocalForecaster,
@@ -130,6 +134,7 @@ class Agent:
         self._number = 0
         self._sent_s: dict[int, float] = {}  # when each report was sent, by its number
         self._lease_s = 0.0
+        self._pace = (0.0, 0.0)  # least times between heartbeats and whole reports; 0: unknown
         self.orders_received = 0
         self.controller_host = ""
         self._leader_files = LeaderFiles()
@@ -198,6 +203,7 @@ class Agent:
             self._orders = self._lease.count_orders(), full
             self._health.acknowledge(full.signals_id, full.signals_number)
             self._woken.set()
+        self._pace = orders.heartbeat_s, orders.report_s
         # Also from orders that acknowledge no report.
         self._lease_s = (full or orders).lease_s or self._lease_s
         sent_s = self._sent_s.get(orders.report_number)
@@ -211,11 +217,15 @@ class Agent:
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
         """Yield the reports for a new stream: at once, after each change, and at each heartbeat.
 
-        While a task runs, the heartbeat is one second; its progress and usage do not count as a
-        change. While a check of the tasks does not end, the report contains that problem until
-        the lease is over; then no reports follow, and the controller treats the node as lost.
+        While a task runs, the heartbeat is one second, or what the controller requests; its
+        progress and usage do not count as a change. Between whole reports of a state that has not
+        changed, heartbeats repeat the last one, if the controller accepts that. While a check of
+        the tasks does not end, the report contains that problem until the lease is over; then no
+        reports follow, and the controller treats the node as lost.
         """
         self._sent_s.clear()
+        self._pace = (0.0, 0.0)  # of a controller that accepts only whole reports
+        last, last_s = None, 0.0
         while True:
             if self.has_stalled() and boottime_s() > self._lease.until_s:
                 await asyncio.sleep(POLL_S)
@@ -223,22 +233,14 @@ class Agent:
             self._changed.clear()
             self._number += 1
             self._sent_s[self._number] = boottime_s()
-            version, tasks = self._reported
-            yield pb.NodeReport(
-                node=self._options.node,
-                agent_id=self.agent_id,
-                number=self._number,
-                devices=[
-                    pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes, id=slot.device_id)
-                    for slot in self._options.slots
-                ],
-                tasks=tasks,
-                commands_version=version,
-                problem=self._stall or self.problem,
-                cluster_id=self._cluster.cluster_id if self._has_tasks else "",
-                signals=self._health.signals(),
-                signals_id=self._health.signals_id,
-            )
+            report = self._report()
+            state = significant_report(report)
+            now_s, is_due = boottime_s(), self._pace[0] <= 0 or state != last
+            if is_due or (report.tasks and now_s - last_s >= self._whole_report_s):
+                last, last_s = state, now_s
+                yield report
+            else:
+                yield pb.NodeReport(number=report.number, unchanged=True)
             try:
                 await asyncio.wait_for(self._changed.wait(), self._report_s)
             except TimeoutError:
@@ -248,7 +250,26 @@ class Agent:
     def heartbeat_s(self) -> float:
         """Interval of reports and of attempts to connect to the controller, at most."""
         lease_s = self._lease_s or _REPORTS_PER_LEASE * self._options.heartbeat_s
-        return min(self._options.heartbeat_s, lease_s / _REPORTS_PER_LEASE)
+        return min(max(self._options.heartbeat_s, self._pace[0]), lease_s / _REPORTS_PER_LEASE)
+
+    def _report(self) -> pb.NodeReport:
+        """Return a whole report."""
+        version, tasks = self._reported
+        return pb.NodeReport(
+            node=self._options.node,
+            agent_id=self.agent_id,
+            number=self._number,
+            devices=[
+                pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes, id=slot.device_id)
+                for slot in self._options.slots
+            ],
+            tasks=tasks,
+            commands_version=version,
+            problem=self._stall or self.problem,
+            cluster_id=self._cluster.cluster_id if self._has_tasks else "",
+            signals=self._health.signals(),
+            signals_id=self._health.signals_id,
+        )
 
     def log_part(self, request: pb.LogRequest, max_bytes: int) -> pb.LogPart:
         """Return a part of a task's log, as ``tasks.log_file.read_log`` does."""
@@ -291,12 +312,21 @@ class Agent:
         return stalled
 
     @property
+    def _runs(self) -> bool:
+        """Whether a task runs."""
+        return any(task.phase == pb.TASK_RUNNING for task in self._reported[1])
+
+    @property
+    def _whole_report_s(self) -> float:
+        """Interval of whole reports of a node with tasks, if nothing else changes."""
+        return max(RUNNING_REPORT_S, self._pace[1])
+
+    @property
     def _report_s(self) -> float:
-        runs = any(task.phase == pb.TASK_RUNNING for task in self._reported[1])
-        return min(self.heartbeat_s, RUNNING_REPORT_S) if runs else self.heartbeat_s
+        return min(self.heartbeat_s, self._whole_report_s) if self._runs else self.heartbeat_s
 
     def _reported_state(self) -> tuple[object, ...]:
-        return _significant_state(*self._reported), self.problem, self._health.last_number
+        return significant_state(*self._reported), self.problem, self._health.last_number
 
     @property
     def _has_tasks(self) -> bool:
@@ -537,16 +567,3 @@ class Agent:
         enforcement, task_exit = "" if shim is None else shim.enforcement, folder.exit()
         ended_s = time.time() if task_exit is None else task_exit.ended_at_unix_s
         return make_outcome(ended, slot, self.core.tasks, self.agent_id, enforcement, ended_s)
-
-
-def _significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
-    """Return what is reported at once when it changes: all but the progress and use of tasks."""
-    rows = []
-    for task in tasks:
-        row = pb.Task()
-        row.CopyFrom(task)
-        row.ran_s = float(task.ran_s > 0)  # whether it has started
-        for name in ("done", "remaining_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
-            row.ClearField(name)
-        rows.append(row)
-    return version, rows

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.controller.controller_core import Core
-from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.replayed_state import Stage
@@ -21,11 +20,27 @@ UPDATE_INTERVAL_S = 1.0  # minimum interval between updates of the gauges
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
+class _NodeUse(NamedTuple):
+    """Use of a node's devices by its last reported tasks.
+
+    Attributes
+    ----------
+    violated : list of (str, int)
+        Jobs, and their attempts, that violate their SLO.
+    """
+
+    tasks: Mapping[str, pb.Task]
+    violated: list[tuple[str, int]]
+    allocated_milli: int
+    busy_milli: float
+
+
 class ClusterMetrics:
     """Metrics of jobs, nodes, journal records and decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._updated_s = -math.inf
+        self._uses: dict[str, _NodeUse] = {}
         add: dict[str, Any] = {"registry": registry, "namespace": "presage_cluster"}
         self._jobs = Gauge("jobs", "Jobs, by stage", ["stage"], **add)
         self._slo_violated = Gauge(
@@ -76,28 +91,46 @@ class ClusterMetrics:
         if now_s - self._updated_s < UPDATE_INTERVAL_S:
             return
         self._updated_s = now_s
+        uses = self._use_of_nodes(core)
         for stage in Stage:
             self._jobs.labels(stage.value).set(core.state.stages[stage])
-        violated = {
-            (job_of_task(task.job_id)[0], task.attempt)
-            for node in core.state.at_node
-            for task in core.nodes[node].tasks.values()
-            if task.slo_violated
-        }
-        self._slo_violated.set(len(violated))
+        violated = (uses[name].violated for name in core.state.at_node if name in uses)
+        self._slo_violated.set(len(set[tuple[str, int]]().union(*violated)))
         nodes = [node for node in core.state.nodes.values() if not node.lost]
         self._lost.set(len(core.state.nodes) - len(nodes))
         self._devices.set(sum(len(node.devices) for node in nodes))
-        self._update_use([task for node in nodes for task in core.nodes[node.name].tasks.values()])
-        self._withdrawn.set(sum(len(withdrawn_devices(core.state, node)) for node in nodes))
-        up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
+        there = [uses[node.name] for node in nodes]
+        self._allocated.set(sum(one.allocated_milli for one in there) / FULL_DEVICE_MILLI)
+        self._busy.set(sum(one.busy_milli for one in there) / FULL_DEVICE_MILLI)
+        gone = {one for one, health in core.state.health.items() if health.withdrawal_reason}
+        self._withdrawn.set(
+            sum(one in gone for node in nodes for one in node.history_ids) if gone else 0
+        )
+        up = core.current_view.available_nodes if core.current_view is not None else 0
         self._nodes.labels("true").set(up)
         self._nodes.labels("false").set(len(core.state.nodes) - up)
 
-    def _update_use(self, tasks: Iterable[pb.Task]) -> None:
-        running = [task for task in tasks if task.phase == pb.TASK_RUNNING]
-        allocated_milli = sum(one.compute_milli for task in running for one in task.allocations)
-        self._allocated.set(allocated_milli / FULL_DEVICE_MILLI)
+    def _use_of_nodes(self, core: Core) -> dict[str, _NodeUse]:
+        """Return the use of each node's devices; only nodes with new reports are computed."""
+        before, self._uses = self._uses, {}
+        for name, reported in core.nodes.items():
+            use = before.get(name)
+            if use is None or use.tasks is not reported.tasks:
+                use = _node_use(reported.tasks)
+            self._uses[name] = use
+        return self._uses
+
+
+def _node_use(tasks: Mapping[str, pb.Task]) -> _NodeUse:
+    running = [task for task in tasks.values() if task.phase == pb.TASK_RUNNING]
+    return _NodeUse(
+        tasks,
+        [
+            (job_of_task(task.job_id)[0], task.attempt)
+            for task in tasks.values()
+            if task.slo_violated
+        ],
+        sum(one.compute_milli for task in running for one in task.allocations),
         # A task reports the mean over its devices.
-        busy_milli = sum(task.usage_milli * len(task.allocations) for task in running)
-        self._busy.set(busy_milli / FULL_DEVICE_MILLI)
+        sum(task.usage_milli * len(task.allocations) for task in running),
+    )

@@ -206,11 +206,22 @@ class Controller:
             if self.failure is not None or not self._is_known(report.node):
                 raise
             # The report still counts, so that jobs continue; the agent repeats its content.
+            self.core.unsettle(report.node)
             log(logging.ERROR, "report not recorded", node=report.node, error=str(error))
         async with self._busy:
             if self.core.note_report(report, self.now_s()):
                 self._woken.set()
-        return self.now_s() - self._owned_s < OWNERSHIP_S
+        return self._owns_journal()
+
+    async def repeat(self, report: pb.NodeReport, principal: str = "") -> bool:
+        """Process a heartbeat of a node whose state is still that of an earlier report.
+
+        Parameters, result and errors are as of :meth:`report`.
+        """
+        async with self._busy:
+            if self.core.note_repeat(report, self.now_s()):
+                return self._owns_journal()
+        return await self.report(report, principal)
 
     async def run(self) -> None:
         """Make decisions after changes, and find lost nodes."""
@@ -235,6 +246,9 @@ class Controller:
             await self._entries.wait_for(lambda: self.journal.last_seq > seq)
 
     # ----------------------------------------------------------------------------------------
+
+    def _owns_journal(self) -> bool:
+        return self.now_s() - self._owned_s < OWNERSHIP_S
 
     def _is_known(self, node: str) -> bool:
         known = self.core.state.nodes.get(node)
@@ -363,11 +377,7 @@ class Controller:
             return
         self._woken.set()
         for record in records:
-            job = self.core.state.jobs.get(getattr(record, "job_id", ""))
-            nodes = {getattr(record, "node", "")}
-            if job is not None:
-                nodes |= {job.node, *job.nodes}
-            for node in nodes - {""}:
+            for node in self.core.nodes_of(record):
                 self.commands_event(node).set()
 
 

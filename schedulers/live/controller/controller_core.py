@@ -7,7 +7,7 @@ them to the journal and then applies them. State that only agents know is in ``n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -18,7 +18,6 @@ from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.health.health_signal import Severity
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
 from presage.schedulers.live.controller.devices import node_availability
 from presage.schedulers.live.controller.devices.signals import (
@@ -57,7 +56,12 @@ from presage.schedulers.live.controller.journal.records import (
     Stopping,
     Submitted,
 )
-from presage.schedulers.live.controller.node_commands import SentCommands, task_command
+from presage.schedulers.live.controller.node_commands import (
+    Pace,
+    SentCommands,
+    make_pace,
+    task_command,
+)
 from presage.schedulers.live.controller.operations.dependencies import check_dependencies
 from presage.schedulers.live.controller.operations.time_limits import overdue_records
 from presage.schedulers.live.controller.ownership import check_owner, owns
@@ -70,7 +74,7 @@ from presage.schedulers.live.controller.replayed_state import (
     Stage,
 )
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
-from presage.schedulers.live.protocol.node_devices import make_cluster
+from presage.schedulers.live.protocol.node_devices import make_cluster, part_sizes
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import to_json, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -98,6 +102,10 @@ class ReportedNode:
         Ended tasks that are on the controller's disk: the agent may forget them.
     signals_number : int
         Health signals of the agent up to this number are acknowledged.
+    is_settled : bool
+        Whether the same report would change nothing but the time.
+    has_current_commands : bool
+        Whether the node's last commands are its desired state.
     """
 
     reported_s: float
@@ -105,6 +113,8 @@ class ReportedNode:
     tasks: dict[str, pb.Task] = field(default_factory=dict)
     ended: list[pb.TaskName] = field(default_factory=list)
     signals_number: int = 0
+    is_settled: bool = False
+    has_current_commands: bool = False
 
 
 class Core:
@@ -142,11 +152,12 @@ class Core:
         self._forecasts = forecasts
         self.lease_s, self._suspect_s, self._max_ended_jobs = lease_s, suspect_s, max_ended_jobs
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
-        self.nodes = {name: ReportedNode(now_s) for name in state.nodes}
+        self.nodes = {name: ReportedNode(now_s) for name in state.nodes}  # last report first
         self.elastic = ElasticJobs(self.task_at)
         self._sent = SentCommands(version)
         self._with_lease: set[str] = set()  # nodes that have received this controller's lease
         self._view: SchedulingView | None = None
+        self._changed_nodes: dict[str, None] = {}  # that the view has to be updated for
         self.wake_s = math.inf
         self.problem = ""  # why the policy's last decision was not applied
 
@@ -359,6 +370,8 @@ class Core:
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""
+        if report.node in self.nodes:  # until a record of the node or its jobs is applied
+            self.nodes[report.node].is_settled = True
         records: list[Record] = []
         withdrawn: dict[int, str] = {}
         known = self.state.nodes.get(report.node)
@@ -409,11 +422,12 @@ class Core:
 
         That is so if the node was not available, or the allocations of its jobs have changed.
         """
-        reported = self.nodes.setdefault(report.node, ReportedNode(now_s))
+        reported = self._move_last(report.node, now_s)
+        before = reported.ended, self._signals_of(reported)
         number = acknowledged_number(self.state, report, now_s)
         if reported.report is not None and reported.report.signals_id == report.signals_id:
             number = max(number, reported.signals_number)
-        reported.reported_s, reported.report, reported.signals_number = now_s, report, number
+        reported.report, reported.signals_number = report, number
         if self._sent.has_sent(report.commands_version):
             self._with_lease.add(report.node)
         reported.tasks, reported.ended = {}, []
@@ -422,11 +436,42 @@ class Core:
                 reported.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
+        if before != (reported.ended, self._signals_of(reported)):
+            reported.has_current_commands = False
+        is_available = not self.unavailable_reason(report.node, now_s)
+        if self._view is None or is_available != self._view.has_node(report.node):
+            self._changed_nodes[report.node] = None
         if self._view is None or not self._view.has_node(report.node):
-            return not self.unavailable_reason(report.node, now_s)
+            return is_available
         jobs = self.state.at_node.get(report.node, {})
         changed = self._view.sync_node(report.node, jobs, reported.tasks, now_s)
         return changed or any(job.stage is Stage.PLACED and job.members for job in jobs.values())
+
+    def note_repeat(self, report: pb.NodeReport, now_s: float) -> bool:
+        """Note that a node's last report is still true; return whether nothing else follows.
+
+        Else it has to be processed again like a new one. So it is for nodes with workers of elastic
+        jobs, whose records also depend on the jobs' leaders and on other nodes.
+        """
+        reported = self.nodes.get(report.node)
+        if reported is None or reported.report is not report or not reported.is_settled:
+            return False
+        if self._view is None or not self._view.has_node(report.node):
+            return False
+        if self._has_members(report.node):
+            return False
+        self._move_last(report.node, now_s)
+        return True
+
+    def unsettle(self, node: str) -> None:
+        """Process the next report of a node in full, although it is the same as the last one."""
+        if node in self.nodes:
+            self.nodes[node].is_settled = False
+
+    def _has_members(self, node: str) -> bool:
+        """Return whether workers of elastic jobs are, or will be, on a node."""
+        here = self.state.at_node.get(node, {})
+        return any(job.members or job.leaving for job in here.values())
 
     def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records of nodes that are lost, and of their jobs, which are requeued."""
@@ -435,13 +480,16 @@ class Core:
             node.lost or name in self._with_lease for name, node in self.state.nodes.items()
         ):
             records.append(LeaseChanged(self.lease_s, now_s))
-        for name, node in self.state.nodes.items():
-            if node.lost or now_s - self.nodes[name].reported_s < self.loss_timeout_s(name):
+        for name, reported in self.nodes.items():
+            silent_s = now_s - reported.reported_s
+            if silent_s < self.lease_s:  # and so are all after it
+                break
+            if self.state.nodes[name].lost or silent_s < self.loss_timeout_s(name):
                 continue
             records.append(NodeLost(name, now_s))
-            reason = f"node {name} has not reported for {now_s - self.nodes[name].reported_s:.0f} s"
+            reason = f"node {name} has not reported for {silent_s:.0f} s"
             for job in self._jobs_on(name):
-                task = self.nodes[name].tasks.get(job.job_id)
+                task = reported.tasks.get(job.job_id)
                 saved = task.saved if task is not None else 0.0
                 if job.members or job.leaving:
                     records += self.elastic.records_of_loss(job, name, reason, now_s, now_unix_s)
@@ -476,6 +524,13 @@ class Core:
         ]
         return [Pruned(jobs, nodes, now_s)] if jobs or nodes else []
 
+    def commands_version(self, name: str) -> int:
+        """Return the version of the commands for a node; they are made again if they may differ."""
+        reported = self.nodes.get(name)
+        if reported is None or not reported.has_current_commands or self._has_members(name):
+            return self.commands(name).version
+        return self._sent.version_of(name)
+
     def commands(self, name: str) -> pb.NodeCommands:
         """Return the commands for a node: its complete desired state."""
         reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
@@ -488,9 +543,14 @@ class Core:
             withdrawn_devices=() if node is None else sorted(withdrawn_devices(self.state, node)),
         )
         if reported is not None and reported.report is not None:
-            content.signals_id = reported.report.signals_id
-            content.signals_number = reported.signals_number
+            content.signals_id, content.signals_number = self._signals_of(reported)
+        if reported is not None:
+            reported.has_current_commands = True
         return self._sent.update(name, content)
+
+    def pace(self) -> Pace:
+        """Return how often agents report."""
+        return make_pace(len(self.nodes), lease_s=self.lease_s, suspect_s=self._suspect_s)
 
     # Decisions ------------------------------------------------------------------------------
 
@@ -513,25 +573,78 @@ class Core:
 
     def view(self, now_s: float) -> SchedulingView | None:
         """Return the policies' view of the available nodes; None if there are none."""
-        up = [
-            node
-            for name, node in self.state.nodes.items()
-            if not self.unavailable_reason(name, now_s)
-        ]
-        if not up:
+        if self._view is not None and not self._update_view(self._view, now_s):
             self._view = None
-        elif self._view is None or not self._is_current(self._view, up, now_s):
-            cluster = make_cluster((node.name, node.kinds) for node in up)
-            forecasts = self._forecasts(cluster, now_s)
-            outages = self.state.outages.history()
-            withdrawn = {node.name: withdrawn_devices(self.state, node) for node in up}
-            self._view = SchedulingView(cluster, up, self.policy, forecasts, outages, withdrawn)
-            tasks = {node.name: self.nodes[node.name].tasks for node in up}
-            self._view.load(self.state, tasks, now_s)
-            self._enter_elastic_progress(self._view)
+        if self._view is None:
+            self._view = self._make_view(now_s)
         if self._view is not None:
             self._view.enter_new_jobs()
         return self._view
+
+    def _update_view(self, view: SchedulingView, now_s: float) -> bool:
+        """Update the view for the nodes that have changed; return whether that is possible."""
+        changed, self._changed_nodes = self._changed_nodes, {}
+        for name, reported in self.nodes.items():
+            if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
+                break
+            if view.has_node(name):
+                changed[name] = None
+        for name in changed:
+            node = self.state.nodes.get(name)
+            is_available = node is not None and not self.unavailable_reason(name, now_s)
+            if node is None or not view.has_devices_of(node):
+                if is_available or view.has_node(name):
+                    return False
+                continue
+            view.update_node(
+                node,
+                self.state,
+                self.nodes[name].tasks,
+                now_s,
+                is_available=is_available,
+                withdrawn=withdrawn_devices(self.state, node),
+            )
+        if not view.is_representative:
+            return False
+        forecasts = self._forecasts(view.cluster, now_s)
+        if forecasts is not view.forecasts:
+            view.renew_forecasts(forecasts, self.state)
+        return True
+
+    def _make_view(self, now_s: float) -> SchedulingView | None:
+        """Return a new view; None if no node is available."""
+        self._changed_nodes.clear()
+        nodes = self.state.nodes
+        up = {name for name in nodes if not self.unavailable_reason(name, now_s)}
+        if not up:
+            return None
+        sizes = {part for name in up for part in part_sizes(nodes[name].kinds)}
+        likely = [
+            node
+            for name, node in nodes.items()
+            if name in up or (not node.lost and sizes.issuperset(part_sizes(node.kinds)))
+        ]
+        view = self._view_of(likely, up, now_s)
+        if not view.is_representative:
+            view = self._view_of([node for node in likely if node.name in up], up, now_s)
+        return view
+
+    def _view_of(self, nodes: Sequence[LiveNode], up: Set[str], now_s: float) -> SchedulingView:
+        """Return a view of nodes, of which some are up."""
+        cluster = make_cluster((node.name, node.kinds) for node in nodes)
+        view = SchedulingView(
+            cluster,
+            nodes,
+            self.policy,
+            self._forecasts(cluster, now_s),
+            self.state.outages.history(),
+            {node.name: withdrawn_devices(self.state, node) for node in nodes},
+            {node.name for node in nodes if node.name not in up},
+        )
+        tasks = {node.name: self.nodes[node.name].tasks for node in nodes}
+        view.load(self.state, tasks, now_s)
+        self._enter_elastic_progress(view)
+        return view
 
     @property
     def current_view(self) -> SchedulingView | None:
@@ -568,18 +681,20 @@ class Core:
     def apply(self, records: Iterable[Record]) -> None:
         """Apply records that were written."""
         for record in records:
+            nodes = self.nodes_of(record)
             self.state.apply(record)
+            for name in nodes | self.nodes_of(record):
+                if name in self.nodes:
+                    self.nodes[name].is_settled = self.nodes[name].has_current_commands = False
             match record:
                 case NodeJoined():
                     # Its report is noted later: until then it must not count as silent.
-                    node = self.nodes.setdefault(record.node, ReportedNode(record.time_s))
-                    node.reported_s = max(node.reported_s, record.time_s)
-                case NodeLost() | NodeDrained() | DeviceDrained():
-                    self._view = None
-                case PriorityChanged() if self.state.jobs[record.job_id].stage in AT_NODE:
-                    self._view = None
-                case HealthReported() if any(row[2] != Severity.NOTICE for row in record.signals):
-                    self._view = None
+                    self._move_last(record.node, record.time_s)
+                    self._changed_nodes[record.node] = None
+                case NodeLost() | NodeDrained() | DeviceDrained() | HealthReported():
+                    self._changed_nodes[record.node] = None
+                case PriorityChanged():
+                    self._changed_nodes |= dict.fromkeys(self.state.jobs[record.job_id].nodes)
                 case Pruned():
                     for name in record.nodes:
                         del self.nodes[name]
@@ -591,6 +706,14 @@ class Core:
         for job in self.state.take_reviewed():
             if self._view is not None:
                 self._view.review(job, is_open=not self.state.gates.closed_reason(job))
+
+    def nodes_of(self, record: Record) -> set[str]:
+        """Return the nodes that a record concerns, as its job is now."""
+        nodes = {getattr(record, "node", "")}
+        job = self.state.jobs.get(getattr(record, "job_id", ""))
+        if job is not None:
+            nodes |= {job.node, *job.nodes}
+        return nodes - {""}
 
     # ----------------------------------------------------------------------------------------
 
@@ -614,6 +737,14 @@ class Core:
         """Return the last report of a node about a task of a current attempt."""
         reported = self.nodes.get(node)
         return None if reported is None else reported.tasks.get(task)
+
+    @staticmethod
+    def _signals_of(reported: ReportedNode) -> tuple[str, int]:
+        """Return the sequence of an agent's health signals, and the acknowledged number."""
+        return (
+            "" if reported.report is None else reported.report.signals_id,
+            reported.signals_number,
+        )
 
     def _is_current_task(self, task: pb.Task, node: str) -> bool:
         """Return whether a task that a node reports is of the current attempt of its job there."""
@@ -647,10 +778,12 @@ class Core:
                     "an administrator for a higher limit"
                 )
 
-    def _is_current(self, view: SchedulingView, up: Sequence[LiveNode], now_s: float) -> bool:
-        has_same_nodes = view.nodes == {node.name: node.devices for node in up}
-        has_same_nodes &= view.device_ids == _history_ids(up)
-        return has_same_nodes and view.forecasts is self._forecasts(view.cluster, now_s)
+    def _move_last(self, name: str, now_s: float) -> ReportedNode:
+        """Return a node, moved behind all nodes that have reported before."""
+        reported = self.nodes.pop(name, None) or ReportedNode(now_s)
+        reported.reported_s = max(reported.reported_s, now_s)
+        self.nodes[name] = reported
+        return reported
 
     def _jobs_on(self, name: str) -> Iterator[LiveJob]:
         return iter(tuple(self.state.at_node.get(name, {}).values()))
@@ -781,10 +914,6 @@ def _is_unchanged(known: LiveNode, report: pb.NodeReport) -> bool:
         devices,
         _device_ids(report),
     )
-
-
-def _history_ids(nodes: Iterable[LiveNode]) -> tuple[str, ...]:
-    return tuple(device_id for node in nodes for device_id in node.history_ids)
 
 
 def _device_ids(report: pb.NodeReport) -> list[str]:

@@ -32,6 +32,7 @@ class DeviceOutages:
 
     spans: dict[str, list[list[float | None]]] = field(default_factory=dict)
     symptoms: dict[str, list[float]] = field(default_factory=dict)
+    _history: OutageHistory | None = field(default=None, compare=False, repr=False)
 
     def fail(self, device_ids: Iterable[str], now_s: float) -> list[str]:
         """Begin the outages of devices that are up; return their ids."""
@@ -42,6 +43,8 @@ class DeviceOutages:
                 found.append([now_s, None])
                 del found[:-MAX_OUTAGES]
                 changed.append(device_id)
+                if self._history is not None:
+                    self._history.record_failure(device_id, now_s)
         return changed
 
     def repair(self, device_ids: Iterable[str], now_s: float) -> list[str]:
@@ -51,6 +54,8 @@ class DeviceOutages:
             if self.is_down(device_id):
                 self.spans[device_id][-1][1] = now_s
                 changed.append(device_id)
+                if self._history is not None:
+                    self._history.record_repair(device_id, now_s)
         return changed
 
     def note_symptom(self, device_id: str, now_s: float) -> list[str]:
@@ -62,6 +67,8 @@ class DeviceOutages:
         if self.is_down(device_id) or (found and now_s - found[-1] < SYMPTOM_S):
             return []
         self.symptoms[device_id] = [*found, now_s][-MAX_OUTAGES:]
+        if self._history is not None:
+            self._history.record_symptom(device_id, now_s)
         return [device_id]
 
     def is_down(self, device_id: str) -> bool:
@@ -70,20 +77,21 @@ class DeviceOutages:
         return bool(found and found[-1][1] is None)
 
     def history(self) -> OutageHistory:
-        """Return the history for policies, in cluster time."""
+        """Return the history for policies, in cluster time; it follows until the next call."""
         history = OutageHistory()
         record = (history.record_failure, history.record_repair, history.record_symptom)
-        for at_s, kind, device_id in sorted(self._events()):
+        for at_s, _, kind, device_id in sorted(self._events()):
             record[kind](device_id, at_s)
+        self._history = history
         return history
 
-    def _events(self) -> Iterator[tuple[float, int, str]]:
-        """Yield failures (0), repairs (1) and symptoms (2)."""
+    def _events(self) -> Iterator[tuple[float, int, int, str]]:
+        """Yield failures (0), repairs (1) and symptoms (2) with their times, in order."""
         for device_id, found in self.spans.items():
-            for from_s, until_s in found:
-                yield from_s or 0.0, 0, device_id
+            for number, (from_s, until_s) in enumerate(found):
+                yield from_s or 0.0, number, 0, device_id
                 if until_s is not None and until_s < math.inf:
-                    yield until_s, 1, device_id
+                    yield until_s, number, 1, device_id
         for device_id, times_s in self.symptoms.items():
             for at_s in times_s:
-                yield at_s, 2, device_id
+                yield at_s, MAX_OUTAGES, 2, device_id

@@ -8,6 +8,28 @@ from presage.schedulers.live.controller.replayed_state import LiveJob, Stage
 from presage.schedulers.live.protocol.wire import write_allocations
 from presage.schedulers.v1 import cluster_pb2 as pb
 
+HEARTBEATS_PER_S = 1_350.0  # of all nodes together
+REPORTS_PER_S = 100.0  # as above, of whole reports of nodes that have not changed
+_HEARTBEATS_PER_LEASE = 4  # so that some may be lost
+_HEARTBEATS_UNTIL_SUSPECT = 2
+
+
+class Pace(NamedTuple):
+    """Least times between heartbeats of a node, and between its whole reports, in seconds."""
+
+    heartbeat_s: float
+    report_s: float
+
+
+def make_pace(nodes: int, *, lease_s: float, suspect_s: float) -> Pace:
+    """Return the pace at which agents report: the slower, the more nodes there are.
+
+    A lease needs heartbeats to last, and a node without them gets no jobs, so their interval has a
+    limit. Progress of tasks between whole reports is estimated from the last one.
+    """
+    longest_s = min(lease_s / _HEARTBEATS_PER_LEASE, suspect_s / _HEARTBEATS_UNTIL_SUSPECT)
+    return Pace(min(nodes / HEARTBEATS_PER_S, longest_s), nodes / REPORTS_PER_S)
+
 
 class _Sent(NamedTuple):
     """Last commands of a node, and the version in which each task first appeared."""
@@ -42,6 +64,11 @@ class SentCommands:
         commands = pb.NodeCommands(version=last.version)
         commands.MergeFrom(last.content)
         return commands
+
+    def version_of(self, node: str) -> int:
+        """Return the version of the last commands of a node; 0 without any."""
+        last = self._sent.get(node)
+        return 0 if last is None else last.version
 
     def has_sent(self, version: int) -> bool:
         """Return whether this controller has sent commands of a version."""

@@ -317,12 +317,15 @@ class LiveNode:
     signals_number: int = 0
     drained_by: str = ""
     drain_reason: str = ""
+    _history_ids: list[str] = field(default_factory=list, compare=False, repr=False)  # a cache
 
     @property
-    def history_ids(self) -> list[str]:
+    def history_ids(self) -> Sequence[str]:
         """Id of each device in the history of outages: that of the hardware, or node and number."""
-        ids = self.device_ids or [""] * len(self.devices)
-        return [one or f"{self.name}/{number}" for number, one in enumerate(ids)]
+        if not self._history_ids:
+            ids = self.device_ids or [""] * len(self.devices)
+            self._history_ids = [one or f"{self.name}/{number}" for number, one in enumerate(ids)]
+        return self._history_ids
 
     @property
     def kinds(self) -> list[tuple[str, int]]:
@@ -367,6 +370,8 @@ class ReplayedState:
         Jobs that may have entered or left the queue since the last :meth:`take_reviewed`.
     changed_arrays : dict of (str, str) to None
         Arrays with a limit of which a job has changed since then.
+    limited : dict of str to LiveJob
+        Running jobs that have a time limit.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -387,6 +392,7 @@ class ReplayedState:
     gates: JobGates = field(default_factory=JobGates)
     reviewed: dict[str, None] = field(default_factory=dict, compare=False)
     changed_arrays: dict[ArrayKey, None] = field(default_factory=dict, compare=False)
+    limited: dict[str, LiveJob] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -645,6 +651,10 @@ class ReplayedState:
 
     def _index(self, job: LiveJob, before: Sequence[str]) -> None:
         """Enter a job at its nodes; ``before`` are those at which it is entered."""
+        if job.stage is Stage.RUNNING and job.message.time_limit_s:
+            self.limited[job.job_id] = job
+        else:
+            self.limited.pop(job.job_id, None)
         nodes = job.nodes
         for name in nodes:
             self.at_node.setdefault(name, {})[job.job_id] = job
@@ -683,7 +693,8 @@ class ReplayedState:
         if kind == "health":
             return asdict(self.health[name])
         found = self.nodes.get(name) if kind == "node" else self.clock
-        return None if found is None else asdict(found)
+        row = {} if found is None else asdict(found)
+        return {name: value for name, value in row.items() if name[0] != "_"} or None
 
     def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
         if key.startswith("job "):

@@ -1,19 +1,23 @@
 """The cluster as policies see it: a ledger of the available nodes, built from agents' reports.
 
-It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when
-nodes join or leave. A job that is leaving its node, or is on an unavailable node, is not in it.
+It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when new
+nodes join. A node that becomes unavailable stays in it, as a node that is down, while others like
+it are available: policies and jobs see no difference then. A job that is leaving its node, or is on
+an unavailable node, is not in it.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.backend import make_ledger
+from presage.schedulers.core.backend import make_ledger, make_queue
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
@@ -59,6 +63,8 @@ class SchedulingView:
         Outages of devices so far, which policies read.
     withdrawn : mapping of str to mapping of int to str, optional
         By node, why devices get no jobs.
+    unavailable : collection of str, optional
+        Nodes that get no jobs.
 
     Attributes
     ----------
@@ -85,6 +91,7 @@ class SchedulingView:
         forecasts: Forecasts,
         outages: OutageHistory | None = None,
         withdrawn: Mapping[str, Mapping[int, str]] | None = None,
+        unavailable: Iterable[str] = (),
     ) -> None:
         nodes = tuple(nodes)
         self.policy, self.forecasts = policy, forecasts
@@ -99,13 +106,15 @@ class SchedulingView:
         self.ledger = make_ledger(
             cluster, policy, forecasts, outages=outages, device_ids=self.device_ids
         )
-        self.withdrawn = {
-            self.device(node, number): reason
-            for node, found in (withdrawn or {}).items()
-            for number, reason in found.items()
-        }
-        for device in self.withdrawn:  # the history has the outages already
-            self.ledger.fail(cluster.node_of[device], 0.0, device, is_outage=False)
+        self.withdrawn: dict[int, str] = {}
+        for node, reasons in (withdrawn or {}).items():
+            self._withdraw(node, reasons)
+        self._down: set[str] = set()
+        # By kind and number of devices, the parts of nodes that are available.
+        self._available = Counter((part.kind, part.devices) for part in cluster.nodes)
+        for node in unavailable:
+            self._set_available(node, is_available=False)
+        self._most_gpus = 0  # of a job
         self.progress, self.usage = Progress(), Usage()
         self._new: dict[str, LiveJob] = {}
         self._elastic: set[str] = set()  # running jobs that are at several nodes
@@ -118,7 +127,42 @@ class SchedulingView:
 
     def has_node(self, node: str) -> bool:
         """Return whether a node is available."""
-        return node in self._devices
+        return node in self._devices and node not in self._down
+
+    @property
+    def available_nodes(self) -> int:
+        """Number of available nodes."""
+        return len(self.nodes) - len(self._down)
+
+    def has_devices_of(self, node: LiveNode) -> bool:
+        """Return whether a node is in the cluster, available or not, with the same devices."""
+        there = self._devices.get(node.name)
+        if there is None or self.nodes[node.name] != node.devices:
+            return False
+        return self.device_ids[there.start : there.stop] == tuple(node.history_ids)
+
+    @property
+    def is_representative(self) -> bool:
+        """Whether policies may use the cluster as if all of its nodes were available.
+
+        That is so if each unavailable node has available ones of its kind and size, and those
+        have enough devices for any job of the view.
+        """
+        if not self._down:
+            return True
+        left = Counter[str]()
+        for (kind, devices), parts in self._available.items():
+            if parts <= 0:
+                return False
+            left[kind] += parts * devices
+        return min(left.values()) >= self._most_gpus
+
+    def available_devices(self) -> NDArray[np.bool_]:
+        """Return a mask of the devices of available nodes, of shape (devices,)."""
+        mask = np.ones(self.cluster.devices, bool)
+        for node in self._down:
+            mask[self._devices[node]] = False
+        return mask
 
     def node_of(self, device: int) -> str:
         """Return the name of a device's node."""
@@ -170,12 +214,71 @@ class SchedulingView:
     ) -> None:
         """Enter all jobs of a replayed state; ``tasks`` are the last reports, by node and job."""
         for node in self._devices:
-            self.sync_node(node, state.at_node.get(node, {}), tasks.get(node, {}), now_s)
+            if node not in self._down:
+                self.sync_node(node, state.at_node.get(node, {}), tasks.get(node, {}), now_s)
         for job in state.jobs.values():
             if job.stage is Stage.WAITING:
                 self.enqueue(job, state)
             elif job.members:
                 self.sync_elastic(job, now_s)
+
+    def update_node(
+        self,
+        node: LiveNode,
+        state: ReplayedState,
+        tasks: Mapping[str, pb.Task],
+        now_s: float,
+        *,
+        is_available: bool,
+        withdrawn: Mapping[int, str],
+    ) -> None:
+        """Enter a node and its jobs again, after a change of its availability or its devices.
+
+        Parameters
+        ----------
+        tasks : mapping of str to Task
+            Last reported tasks of the node.
+        withdrawn : mapping of int to str
+            Why devices of the node get no jobs.
+        """
+        name, here = node.name, state.at_node.get(node.name, {})
+        there = {one for device in self._devices[name] for one in self.ledger.jobs_on(device)}
+        jobs = sorted(there | here.keys())
+        for job_id in jobs:
+            self.forget(job_id)
+        self._set_available(name, is_available=is_available)
+        self._withdraw(name, withdrawn)
+        if is_available:
+            self.sync_node(name, here, tasks, now_s)
+        for job_id in jobs:  # they continue with their workers on other nodes
+            if state.jobs[job_id].members:
+                self.sync_elastic(state.jobs[job_id], now_s)
+
+    def _set_available(self, node: str, *, is_available: bool) -> None:
+        """Mark a node without jobs as available or not."""
+        if is_available == (node not in self._down):
+            return
+        there = self._devices[node]
+        for part in range(
+            self.cluster.node_of[there.start], self.cluster.node_of[there.stop - 1] + 1
+        ):
+            size = self.cluster.nodes[part].kind, self.cluster.nodes[part].devices
+            if is_available:
+                self.ledger.repair(part, 0.0, is_outage=False)
+            else:  # the history has the outages already
+                self.ledger.fail(part, 0.0, is_outage=False)
+            self._available[size] += 1 if is_available else -1
+        self._down ^= {node}
+
+    def _withdraw(self, node: str, reasons: Mapping[int, str]) -> None:
+        """Mark the devices of a node without jobs as withdrawn or not."""
+        for number, device in enumerate(self._devices[node]):
+            if number not in reasons and self.withdrawn.pop(device, None) is not None:
+                self.ledger.repair(self.cluster.node_of[device], 0.0, device, is_outage=False)
+        for number, reason in reasons.items():
+            device = self.device(node, number)
+            self.ledger.fail(self.cluster.node_of[device], 0.0, device, is_outage=False)
+            self.withdrawn[device] = reason
 
     def follow(self, record: Record, state: ReplayedState) -> None:
         """Follow a record that was applied to the replayed state."""
@@ -193,6 +296,15 @@ class SchedulingView:
                 if job.members or job.leaving:
                     self.sync_elastic(job, record.time_s)
 
+    def renew_forecasts(self, forecasts: Forecasts, state: ReplayedState) -> None:
+        """Replace the forecasts, on which only the pending jobs and their order depend."""
+        pending = [*(job.job_id for job in self.ledger.pending), *self.unschedulable]
+        for job_id in pending:
+            self.forget(job_id)
+        self.forecasts, self.ledger.pending = forecasts, make_queue(self.policy, forecasts)
+        for job_id in pending:
+            self._note_new(state.jobs[job_id])
+
     def enqueue(self, live: LiveJob, state: ReplayedState) -> None:
         """Note a job that waits; :meth:`enter_new_jobs` enters it with all others.
 
@@ -202,7 +314,7 @@ class SchedulingView:
         self.forget(live.job_id)
         self.progress.report(live.job_id, live.saved, live.since_s, 0.0, live.saved)
         if not state.gates.closed_reason(live):
-            self._new[live.job_id] = live
+            self._note_new(live)
 
     def review(self, live: LiveJob, *, is_open: bool) -> None:
         """Enter a waiting job into the queue once it is open, and remove it once it is closed."""
@@ -210,7 +322,11 @@ class SchedulingView:
         if is_queued and not is_open:
             self.forget(live.job_id)
         elif is_open and not is_queued:
-            self._new[live.job_id] = live
+            self._note_new(live)
+
+    def _note_new(self, live: LiveJob) -> None:
+        self._new[live.job_id] = live
+        self._most_gpus = max(self._most_gpus, live.submitted.job.most_gpus)
 
     def enter_new_jobs(self) -> None:
         """Enter the noted jobs into the queue, with one request for forecasts of all of them."""
@@ -304,7 +420,7 @@ class SchedulingView:
         return None
 
     def _has_device(self, node: str, device: int) -> bool:
-        return device < len(self._devices.get(node, ()))
+        return self.has_node(node) and device < len(self._devices[node])
 
     def record_elastic_progress(
         self, live: LiveJob, report: LeaderReport, paces_s: Mapping[tuple[int, int], float]
@@ -354,6 +470,7 @@ class SchedulingView:
 
     def _adopt(self, live: LiveJob, status: JobStatus, limit: SizeLimit | None = None) -> None:
         job = live.submitted.job
+        self._most_gpus = max(self._most_gpus, job.most_gpus)
         if limit is not None:
             self._limits[live.job_id] = limit
             job = limit.apply(job)

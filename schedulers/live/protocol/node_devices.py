@@ -20,6 +20,12 @@ def node_name(part: Node) -> str:
     return part.name.rpartition(PART)[0]
 
 
+def part_sizes(devices: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield the kind and the number of devices of each part of a live node."""
+    for (kind, _), run in groupby(devices):
+        yield kind, len(list(run))
+
+
 def _parts(name: str, devices: Iterable[tuple[str, int]]) -> Iterator[Node]:
     for number, ((kind, memory_bytes), run) in enumerate(groupby(devices)):
         yield Node(f"{name}{PART}{number}", len(list(run)), kind, memory_bytes)

@@ -19,7 +19,9 @@ from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
 from presage.schedulers.policies.sharing.needs import share_of
 from presage.schedulers.policies.sharing.reclaim import release
 from presage.schedulers.policies.sharing.sharing_settings import Settings
-from presage.schedulers.policies.sharing.slo import is_too_busy, is_violated
+from presage.schedulers.policies.sharing.slo import is_too_busy, is_violated, slack_s
+
+_ROUNDED_DOWN = 1 - 1e-6  # tolerance of a slack: a check must not be left out
 
 
 class _Check(NamedTuple):
@@ -31,10 +33,60 @@ class _Check(NamedTuple):
     prediction: RuntimePrediction
     reserve: float
 
+    def slack_s(self) -> float:
+        """Return the time that is left of the SLO at the end of the job, at its present pace."""
+        return slack_s(self.elapsed_s, self.done, self.prediction, self.pace_s, self.reserve)
+
     def is_violated(self, times: float = 1.0) -> bool:
         """Return whether the SLO is violated with a multiple of the present share."""
         pace_s = self.pace_s / times
         return is_violated(self.elapsed_s, self.done, self.prediction, pace_s, self.reserve)
+
+
+class _Passed(NamedTuple):
+    """Check of a running job that needed no action, and needs none before a time.
+
+    Attributes
+    ----------
+    status : JobStatus
+        Status of the job then: another one needs another check.
+    until_s : float
+        Time of the next check; infinite for a best-effort job with all of its share.
+    reports : tuple of object
+        Last reports of a latency-sensitive job then; empty for a best-effort job.
+    """
+
+    status: JobStatus
+    until_s: float
+    reports: tuple[object, ...]
+
+
+class PassedChecks:
+    """Checks of running jobs that need not be repeated yet, under the same forecasts.
+
+    In a large cluster most jobs have the compute that they need, and meet their SLO by far.
+    """
+
+    def __init__(self, forecasts: Forecasts) -> None:
+        self._forecasts = forecasts
+        self._last_s = -math.inf
+        self.by_job: dict[str, _Passed] = {}
+
+    def are_for(self, forecasts: Forecasts, now_s: float) -> bool:
+        """Return whether they are valid under forecasts; time must not go back meanwhile."""
+        is_later, self._last_s = now_s >= self._last_s, now_s
+        return is_later and forecasts is self._forecasts
+
+    def still_hold(self, job_id: str, status: JobStatus, state: State) -> _Passed | None:
+        """Return the check of a job if nothing has changed since; else None."""
+        found = self.by_job.get(job_id)
+        if found is None or found.status is not status or state.now_s >= found.until_s:
+            return None
+        if found.reports:
+            progress, use = state.last_reports(job_id)
+            if progress is not found.reports[0] or use is not found.reports[1]:
+                return None
+        return found
 
 
 class Rebalancing:
@@ -57,7 +109,10 @@ class Rebalancing:
         capacity: FreeCapacity,
         tenants: BestEffortJobs,
         settings: Settings,
+        passed: PassedChecks | None = None,
     ) -> None:
+        self._passed = passed
+        self._still: dict[str, _Passed] = {}  # checks that hold now
         self._state, self._forecasts, self._settings = state, forecasts, settings
         self._capacity, self._tenants = capacity, tenants
         self.actions: list[Action] = []
@@ -67,18 +122,34 @@ class Rebalancing:
     def run(self) -> list[Action]:
         """Check latency-sensitive jobs first, then return compute to best-effort jobs."""
         sensitive: list[tuple[Job, JobStatus]] = []
-        others: list[tuple[Job, JobStatus]] = []
+        others: list[tuple[str, JobStatus]] = []
         for job_id, status in (*self._state.running.items(), *self._state.paused.items()):
-            if len(status.allocations) == 1:
-                job = self._state.job(job_id)
-                (sensitive if job.latency_sensitive else others).append((job, status))
+            if len(status.allocations) != 1:
+                continue
+            found = None
+            if self._passed is not None:
+                found = self._passed.still_hold(job_id, status, self._state)
+            if found is not None:
+                self._still[job_id] = found
+                if found.reports:
+                    self.violated[job_id] = False
+                    continue
+            job = self._state.job(job_id)
+            if job.latency_sensitive:
+                sensitive.append((job, status))
+            else:
+                others.append((job_id, status))
         for job, status in sensitive:
             self._check_slo(job, status)
         contended = {
             status.allocations[0].device for job, status in sensitive if self.violated[job.job_id]
         }
-        for job, status in others:
-            self._restore(job, status.allocations[0].device in contended)
+        for job_id, status in others:
+            if job_id not in self._still or self._tenants.has_changed(job_id):
+                is_contended = status.allocations[0].device in contended
+                self._restore(self._state.job(job_id), status, is_contended)
+        if self._passed is not None:
+            self._passed.by_job = self._still
         return self.actions
 
     def _check_slo(self, job: Job, status: JobStatus) -> None:
@@ -90,8 +161,11 @@ class Rebalancing:
             self._prediction(job, allocation),
             self._settings.reserve,
         )
-        violated_slo = self.violated[job.job_id] = check.is_violated()
+        slack_s = check.slack_s()
+        violated_slo = self.violated[job.job_id] = slack_s < 0
         busy = not violated_slo and is_too_busy(state.usage_milli(job.job_id), check.prediction)
+        if not violated_slo and not busy:
+            self._note_passed_slo(job.job_id, status, check, slack_s)
         if status.phase is Phase.PAUSED:
             if not busy:
                 self.actions.append(Resume(job.job_id))
@@ -106,6 +180,15 @@ class Rebalancing:
                 self._target_share(allocation.compute_milli, check),
                 is_certain=is_certain,
             )
+
+    def _note_passed_slo(
+        self, job_id: str, status: JobStatus, check: _Check, slack_s: float
+    ) -> None:
+        """Note until when a job meets its SLO whatever happens, but for other reports."""
+        most_milli = self._state.most_usage_milli(job_id)
+        if status.phase is Phase.RUNNING and not is_too_busy(most_milli, check.prediction):
+            until_s = self._state.now_s + _ROUNDED_DOWN * slack_s
+            self._still[job_id] = _Passed(status, until_s, self._state.last_reports(job_id))
 
     def _target_share(self, milli: int, check: _Check) -> int:
         """Return the share that restores a violated SLO, in steps (N4).
@@ -146,13 +229,17 @@ class Rebalancing:
             grown = allocation._replace(compute_milli=allocation.compute_milli + more)
             self.actions.append(Resize(job.job_id, (grown,)))
 
-    def _restore(self, job: Job, is_contended: bool) -> None:
+    def _restore(self, job: Job, status: JobStatus, is_contended: bool) -> None:
         """Return compute to a best-effort job that was shrunk, as far as it is free."""
         allocation = self._tenants.allocation_of(job.job_id)
         if allocation is None:
             return
         target_milli = share_of(self._prediction(job, allocation), self._settings.overcommit)
         lack = target_milli - allocation.compute_milli
+        if lack <= 0:
+            if status.allocations[0] == allocation:
+                self._still[job.job_id] = _Passed(status, math.inf, ())
+            return
         more = (
             0 if is_contended else min(lack, int(self._capacity.compute_milli[allocation.device]))
         )

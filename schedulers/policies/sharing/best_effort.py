@@ -36,6 +36,10 @@ class BestEffortJobs:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
+    def has_changed(self, job_id: str) -> bool:
+        """Return whether the decision has shrunk, grown or evicted a job."""
+        return job_id in self._changed or job_id in self._evicted
+
     def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
         return [

@@ -23,7 +23,11 @@ from presage.schedulers.core.policy import AgentSettings, Policy, PolicyNeeds
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.node_draining import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
-from presage.schedulers.policies.sharing.adjustment import Rebalancing, capacity_without_paused
+from presage.schedulers.policies.sharing.adjustment import (
+    PassedChecks,
+    Rebalancing,
+    capacity_without_paused,
+)
 from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
 from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.needs import Needs
@@ -83,6 +87,7 @@ class Sharing(Policy):
         self._rebalances = True
         self._on_node = False
         self._workload_keys: WorkloadCache | None = None  # of one cluster's forecasts
+        self._passed: PassedChecks | None = None  # as above
 
     @property
     def agent_settings(self) -> AgentSettings:
@@ -116,7 +121,8 @@ class Sharing(Policy):
         actions: list[Action] = []
         again = False
         if self._rebalances and state.now_s == check_number * check_s:
-            rebalancing = Rebalancing(state, forecasts, capacity, tenants, self.settings)
+            passed = self._current_checks(forecasts, state.now_s)
+            rebalancing = Rebalancing(state, forecasts, capacity, tenants, self.settings, passed)
             actions += rebalancing.run()
             again = rebalancing.has_shrunk_jobs or bool(rebalancing.violated)
         if len(state.pending):
@@ -139,6 +145,14 @@ class Sharing(Policy):
             next_check = math.floor(state.now_s / check_s) + 1
             actions.append(Wake(next_check * check_s))
         return actions
+
+    def _current_checks(self, forecasts: Forecasts, now_s: float) -> PassedChecks | None:
+        """Return the checks that need not be repeated; None on a node, which has few jobs."""
+        if self._on_node:
+            return None
+        if self._passed is None or not self._passed.are_for(forecasts, now_s):
+            self._passed = PassedChecks(forecasts)
+        return self._passed
 
     def _current_cache(self, state: State, forecasts: Forecasts) -> WorkloadCache:
         """Return the cache; on a node it is new, as no two jobs share a workload key there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from presage.schedulers.core.forecasts import RuntimePrediction
 
 SLACK_MILLI = 50  # a smaller excess over the predicted use is noise
@@ -43,9 +45,26 @@ def is_violated(
     reserve : float
         Fraction of the margin between the predicted run time and the SLO that is held back.
     """
+    return slack_s(elapsed_s, done, prediction, pace_s, reserve) < 0
+
+
+def slack_s(
+    elapsed_s: float,
+    done: float,
+    prediction: RuntimePrediction,
+    pace_s: float = 0.0,
+    reserve: float = 0.0,
+) -> float:
+    """Return the time that is left of the SLO when the job ends; negative if it is violated.
+
+    Parameters are as of :func:`is_violated`. At the same pace it falls by at most a second each
+    second. Infinite without a forecast.
+    """
     reserve_s = reserve * max(0.0, prediction.slo_s - prediction.runtime_s) if reserve else 0.0
+    if prediction.slo_s == math.inf:
+        return math.inf
     ends_s = elapsed_s + remaining_s(done, elapsed_s, prediction, pace_s)
-    return ends_s > (prediction.slo_s - reserve_s) * ROUNDED
+    return (prediction.slo_s - reserve_s) * ROUNDED - ends_s
 
 
 def is_too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:

@@ -206,6 +206,7 @@ def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate
     is_suitable = fits & (on_node >= needed_on_node)
     is_elsewhere = ~np.isin(np.arange(len(fits)), list(own))
     best = np.lexsort((-capacity.compute_milli, ~is_suitable, is_elsewhere))
+    best = best[view.available_devices()[best]]
     for kinds in (job.submitted.job.kinds, suited.kinds):  # that the user allows, that fit
         if kinds:
             best = best[columns.has_kind(kinds)[best]]

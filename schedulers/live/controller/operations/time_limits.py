@@ -11,10 +11,8 @@ from presage.system.text.units import quantity
 
 def overdue_records(state: ReplayedState, now_s: float) -> Iterator[Record]:
     """Yield the records by which jobs end that have run longer than their limit."""
-    for job in {
-        job.job_id: job for here in state.at_node.values() for job in here.values()
-    }.values():
-        if job.stage is Stage.RUNNING and now_s >= limit_end_s(job):
+    for job in state.limited.values():
+        if now_s >= limit_end_s(job):
             limit = quantity(job.submitted.time_limit_s, "seconds")
             why = f"it ran longer than its time limit of {limit}"
             yield Stopping(job.job_id, job.attempt, why, True, now_s, Stage.TIMED_OUT)

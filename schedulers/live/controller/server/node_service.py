@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
@@ -24,6 +26,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
 MAX_DEVICES = 1024  # of a node
 MAX_SIGNALS = 1024  # of a report
 MAX_NAME_LENGTH = 128
+ANSWERS_PER_LEASE = 8  # to heartbeats: an answer takes as long as what it answers
 
 
 class NodeService:
@@ -60,7 +63,7 @@ class NodeService:
             A report is none.
         """
         stream = _Stream(self._controller, self._logs, self._node_caller(call))
-        first = _check_report(parse_request(pb.NodeReport, await anext(requests, b"")))
+        first = parse_request(pb.NodeReport, await anext(requests, b""))
         await stream.receive(first)
         log(logging.INFO, "node attached", node=first.node, devices=len(first.devices))
         before = self._streams.get(first.node)
@@ -97,23 +100,34 @@ class _Stream:
         self._controller, self._logs, self._caller = controller, logs, caller
         self._node = ""
         self._report_number = self._version = 0
+        self._answered_s = -math.inf
+        self._last: pb.NodeReport | None = None  # whole report
         self._error: BaseException | None = None
 
     async def receive(self, report: pb.NodeReport) -> None:
-        """Process a report."""
-        _check_node(self._caller, report)
-        self._node = self._node or report.node
-        if report.node != self._node:
-            raise InvalidRequestError(f"node {report.node!r} on the stream of {self._node!r}")
-        if await self._controller.report(report, self._caller.name):
+        """Process a report, or a heartbeat that repeats the last one."""
+        if report.unchanged and self._last is not None:
+            is_renewed = await self._controller.repeat(self._last, self._caller.name)
+        else:
+            _check_report(report)
+            _check_node(self._caller, report)
+            self._node = self._node or report.node
+            if report.node != self._node:
+                raise InvalidRequestError(f"node {report.node!r} on the stream of {self._node!r}")
+            self._last = report
+            is_renewed = await self._controller.report(report, self._caller.name)
+        if is_renewed:
             self._report_number = report.number
+        lease_s = self._controller.core.lease_s
+        if report.unchanged and time.monotonic() < self._answered_s + lease_s / ANSWERS_PER_LEASE:
+            return
         self._controller.commands_event(self._node).set()
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:
         """Process reports until the agent closes the stream."""
         try:
             async for content in requests:
-                await self.receive(_check_report(parse_request(pb.NodeReport, content)))
+                await self.receive(parse_request(pb.NodeReport, content))
         except Exception as error:
             self._error = error
         finally:
@@ -130,19 +144,25 @@ class _Stream:
             event.clear()
             if not self._report_number:  # its lease must start with commands of this controller
                 continue
-            commands = await self._controller.read(lambda core, _: core.commands(self._node))
+            version, pace = await self._controller.read(
+                lambda core, _: (core.commands_version(self._node), core.pace())
+            )
             pending = self._logs.requests(self._node)
             new = [request for request in pending if request.request_id not in sent_requests]
-            if commands.version == self._version:
+            if version == self._version:
                 if acknowledged == self._report_number and not new:
                     continue
                 commands = pb.NodeCommands(version=self._version, unchanged=True)
-            elif self._controller.sharing is not None:
-                commands.sharing.CopyFrom(self._controller.sharing)
+            else:
+                commands = await self._controller.read(lambda core, _: core.commands(self._node))
+                if self._controller.sharing is not None:
+                    commands.sharing.CopyFrom(self._controller.sharing)
+            commands.heartbeat_s, commands.report_s = pace
+            self._answered_s = time.monotonic()
             self._version, acknowledged = commands.version, self._report_number
             commands.report_number = acknowledged
             commands.log_requests.extend(new)
-            sent_requests = {request.request_id for request in self._logs.requests(self._node)}
+            sent_requests = {request.request_id for request in pending}
             yield commands
         if self._error is not None:
             raise self._error
@@ -169,8 +189,8 @@ def _check_node(caller: Caller, report: pb.NodeReport) -> None:
             )
 
 
-def _check_report(report: pb.NodeReport) -> pb.NodeReport:
-    """Return a report if it is valid, else raise InvalidRequestError."""
+def _check_report(report: pb.NodeReport) -> None:
+    """Raise InvalidRequestError unless a report is valid."""
     if not 0 < len(report.node) <= MAX_NAME_LENGTH or not report.agent_id:
         raise InvalidRequestError(
             f"report of node {report.node!r}: the name must have 1 to {MAX_NAME_LENGTH} "
@@ -187,4 +207,3 @@ def _check_report(report: pb.NodeReport) -> pb.NodeReport:
             f"node {report.node!r}: {len(report.signals)} signals, must be <= {MAX_SIGNALS}, and "
             f"signals_id must have at most {MAX_NAME_LENGTH} characters"
         )
-    return report

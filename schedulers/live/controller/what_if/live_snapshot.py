@@ -149,7 +149,7 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
     scheduled = take_snapshot(view.state(now_s))
     return LiveCopy(
         scheduled,
-        [core.nodes[name].tasks for name in view.nodes],
+        [core.nodes[name].tasks for name in view.nodes if view.has_node(name)],
         [state.jobs[job_id] for job_id in scheduled.jobs],
         view.new_jobs,
         [state.jobs[job_id] for job_id in ended],

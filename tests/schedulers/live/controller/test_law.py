@@ -22,6 +22,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import Speedup
 from presage.schedulers.health.health_signal import HealthSignal, Severity
 from presage.schedulers.health.xid import xid_signal
+from presage.schedulers.live.agent.connection.significant_state import significant_report
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     ReceivedForecasts,
@@ -46,6 +47,7 @@ from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
+from tests.schedulers.live.controller.scheduling_view.rebuilt import rebuilt_content, view_content
 
 GIB = 2**30
 LEASE_S, GRACE_S = 20.0, 4.0
@@ -103,6 +105,7 @@ class NodeWorld:
     health: HealthCore = field(default_factory=lambda: HealthCore(SLOTS, "first"))
     agents: int = 0
     cut_until_s: float = 0.0
+    last_report: pb.NodeReport | None = None  # whole, that the controller processed
 
 
 class World:
@@ -119,7 +122,7 @@ class World:
         self.nodes = {f"n{i}": NodeWorld(f"n{i}") for i in range(3)}
         self.running: dict[str, set[tuple[str, int]]] = {}
         self.started: list[tuple[str, int]] = []
-        self.faults = True
+        self.faults, self.passes = True, 0
         self.done: dict[tuple[str, int], float] = {}  # by attempt of a job
         self.core = self.begin_controller()
         for node in self.nodes.values():
@@ -176,9 +179,10 @@ class World:
                 report = node.to_controller.popleft()
                 if self.core.rejection_reason(report):
                     continue
-                if self.write(self.core.report(report, self.now_s, self.now_s)):
-                    self.core.note_report(report, self.now_s)
+                if self.receive(node, report):
+                    version = self.core.commands_version(node.name)
                     orders = self.core.commands(node.name)
+                    assert orders.version == version
                     orders.report_number = report.number
                     if self.policy == "sharing":
                         orders.sharing.CopyFrom(
@@ -190,12 +194,33 @@ class World:
         if self.write(self.core.find_lost(self.now_s, self.now_s)) and self.write(
             self.core.end_due(self.now_s, self.now_s)
         ):
+            self.passes += 1
+            if self.passes % 5 == 0:
+                self.check_view()
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
                 self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
+
+    def receive(self, node, report):
+        """Process a report, as a heartbeat if it says nothing new; return whether it counts."""
+        last, now_s = node.last_report, self.now_s
+        is_same = last is not None and significant_report(last) == significant_report(report)
+        if is_same and self.core.note_repeat(last, now_s):
+            assert not self.core.report(last, now_s, now_s)
+            return True
+        if not self.write(self.core.report(report, now_s, now_s)):
+            return False
+        self.core.note_report(report, now_s)
+        node.last_report = report
+        return True
+
+    def check_view(self):
+        """Check that the view, which is updated, is as if it was built now."""
+        core, now_s = self.core, self.now_s
+        assert view_content(core, now_s) == rebuilt_content(core, now_s)
 
     def lead(self):
         """Let the leaders of elastic jobs report."""

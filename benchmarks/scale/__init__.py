@@ -1,0 +1,1 @@
+"""Growth of the live controller's work with the number of nodes."""

@@ -1,0 +1,111 @@
+"""Work of a live controller by number of nodes, written to docs/benchmarks/scale.md.
+
+Run ``python -m benchmarks.scale``. Outcomes are stored in ``--output`` and not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.markdown import write_page
+from benchmarks.scale.heartbeats import measure_heartbeats
+from benchmarks.scale.nodes import measure_nodes
+
+PAGE = Path("docs/benchmarks/scale.md")
+NODES, STREAMS = (100, 1_000, 10_000), (100, 1_000)
+EVENTS = {
+    "idle": "pass without a change",
+    "drain": "drain with eviction",
+    "jobs": "placement of the jobs of a drained node",
+    "silence": "pass in which a node becomes silent",
+    "loss": "loss of a node, with placement of its jobs",
+}
+
+INTRODUCTION = """\
+# Large clusters
+
+This benchmark measures the work of a live controller that grows with the number of nodes. Written
+by `python -m benchmarks.scale`. Each node has 10 devices with a running job each; policy `sharing`.
+Times are processor times, so they count no waiting for other processes. *Load* is the load average
+of the machine, which has two cores.
+
+## Loss and drain of a node
+
+The controller's core with its journal in SQLite; a fifth as many nodes again are empty. Each value
+is the median of up to 20 events, and the slowest one.
+"""
+
+STREAMS_TEXT = """\
+## Heartbeats
+
+A controller process with a stream to each simulated agent, over gRPC on one machine. *Heartbeats*
+repeat the last report; whole reports have 10 tasks. In the last column agents report at the pace
+that the controller requests for so many nodes, each with running tasks: heartbeats and whole
+reports, and what the controller does by itself. It is computed from the columns before it.
+"""
+
+
+def main() -> None:
+    """Measure what is missing, and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("--output", type=Path, default=Path(".cache/scale"))
+    parser.add_argument("--nodes", type=int, nargs="*", default=NODES)
+    parser.add_argument("--streams", type=int, nargs="*", default=STREAMS)
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    nodes = [_stored("nodes", one, measure_nodes, args.output) for one in args.nodes]
+    streams = [_stored("streams", one, measure_heartbeats, args.output) for one in args.streams]
+    write_page(PAGE, page(nodes, streams))
+
+
+def _stored(
+    name: str, nodes: int, measure: Callable[[int, Path], Mapping[str, Any]], output: Path
+) -> dict[str, Any]:
+    path = output / f"{name}_{nodes}.json"
+    if not path.is_file():
+        found = {**measure(nodes, output / "work"), "load": os.getloadavg()[0]}
+        path.write_text(json.dumps(found))
+    row: dict[str, Any] = json.loads(path.read_text())
+    return row
+
+
+def page(nodes: Sequence[Mapping[str, Any]], streams: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the page as lines of Markdown."""
+    yield INTRODUCTION
+    yield "| event | " + " | ".join(f"{row['nodes']:,} nodes" for row in nodes) + " |"
+    yield "|---" * (len(nodes) + 1) + "|"
+    for event, text in EVENTS.items():
+        cells = (f"{row[event]['median']:.1f} / {row[event]['slowest']:.1f} ms" for row in nodes)
+        yield f"| {text} | " + " | ".join(cells) + " |"
+    loads = " | ".join(f"{row['load']:.0f}" for row in nodes)
+    yield f"| load | {loads} |"
+    yield ""
+    yield STREAMS_TEXT
+    yield (
+        "| nodes | heartbeat | whole report | without reports | heartbeats every | whole reports "
+        "every | core at this pace | load |"
+    )
+    yield "|---" * 8 + "|"
+    for row in streams:
+        heartbeat_s, report_s = max(5.0, row["heartbeat_s"]), max(1.0, row["report_s"])
+        whole_per_s = row["nodes"] / report_s
+        short_per_s = max(0.0, row["nodes"] / min(heartbeat_s, report_s) - whole_per_s)
+        core = (
+            row["idle"] + short_per_s * row["heartbeat_cpu_s"] + whole_per_s * row["report_cpu_s"]
+        )
+        yield (
+            f"| {row['nodes']:,} | {1e6 * row['heartbeat_cpu_s']:.0f} µs "
+            f"| {1e6 * row['report_cpu_s']:.0f} µs | {row['idle']:.1%} | {heartbeat_s:.1f} s "
+            f"| {report_s:.0f} s | {core:.0%} | {row['load']:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

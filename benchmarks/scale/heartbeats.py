@@ -1,0 +1,204 @@
+"""Processor time of a live controller for the reports of simulated agents, over gRPC.
+
+The controller is a process of its own, with its journal in SQLite; all agents are in this process,
+each with a stream. The journal contains the nodes and a running job on each device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import uvloop
+
+from benchmarks.scale.cluster import LEASE_S, FixedForecaster, cluster_records, whole_report
+from presage.schedulers.live.controller.controller import Controller, Leases
+from presage.schedulers.live.controller.journal.journal import Journal
+from presage.schedulers.live.controller.journal.records import record_to_json
+from presage.schedulers.live.controller.node_commands import make_pace
+from presage.schedulers.live.controller.server.controller_server import run_controller
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
+from presage.serving.authentication.local_token import local_token_finder
+from presage.serving.client.credentials import Credentials
+from presage.serving.server.prometheus_metrics import Metrics
+from presage.serving.server_options import Options
+
+CHANNELS = 50
+BATCH = 1_000  # records at once
+PHASE_S = 10.0
+MESSAGES, LIMIT_S = 5_000, 25.0  # of each kind of message: how many, or for how long
+OWN_HEARTBEAT_S = 5.0  # of an agent by default
+SUSPECT_S = 15.0
+ANSWER_S = 5.0  # that an agent waits for an answer
+NO_LOSS_S = 36_000.0  # lease of the measured controller: on a busy machine no node is lost
+
+
+@dataclass
+class Agent:
+    """Simulated agent, which reports running jobs."""
+
+    node: int
+    version: int = 0
+    number: int = 0
+    answered: int = 0
+    began_s: float = field(default_factory=time.monotonic)
+    has_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def report(self, *, whole: bool) -> pb.NodeReport:
+        """Return a whole report, or a heartbeat."""
+        self.number += 1
+        if not whole:
+            return pb.NodeReport(number=self.number, unchanged=True)
+        ran_s = 10.0 + time.monotonic() - self.began_s
+        return whole_report(self.node, self.number, self.version, ran_s)
+
+    def receive(self, commands: pb.NodeCommands) -> None:
+        """Take over the version of commands."""
+        self.version = commands.version
+        self.answered += 1
+        self.has_answer.set()
+
+
+@dataclass
+class Load:
+    """Kind of reports that all agents send, and the mean time between two; "" for none."""
+
+    kind: str = "report"
+    interval_s: float = 0.0
+
+
+def measure_heartbeats(nodes: int, folder: Path, port: int = 50181) -> dict[str, float]:
+    """Return the processor time of a controller for each kind of report, in seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = folder / f"heartbeats-{nodes}.db"
+    for old in folder.glob(f"{journal.name}*"):
+        old.unlink()
+    with Journal.open(str(journal)) as opened:
+        rows = [record_to_json(one) for one in cluster_records(nodes, 0.0)]
+        for first in range(0, len(rows), BATCH):
+            opened.append(rows[first : first + BATCH])
+    command = [sys.executable, "-m", "benchmarks.scale.heartbeats", str(journal), str(port)]
+    with (folder / f"heartbeats-{nodes}.log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # it listens
+        return asyncio.run(_measured(nodes, process.pid, port))
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
+    agents, load = [Agent(node) for node in range(nodes)], Load()
+    target = f"127.0.0.1:{port}"
+    metadata = Credentials(token=local_token_finder(target)()).metadata
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channels = [
+        grpc.aio.insecure_channel(target, options=options) for _ in range(min(nodes, CHANNELS))
+    ]
+    streams = [
+        asyncio.create_task(_attach(channels[one.node % len(channels)], one, load, metadata))
+        for one in agents
+    ]
+    try:
+        await _until(lambda: all(one.answered for one in agents), streams)
+        load.kind = ""
+        await asyncio.sleep(PHASE_S)  # until all are answered
+        pace = make_pace(nodes, lease_s=LEASE_S, suspect_s=SUSPECT_S)
+        found: dict[str, float] = {"nodes": nodes, **pace._asdict()}
+        began_s, before_s = time.monotonic(), processor_s(pid)
+        await asyncio.sleep(PHASE_S)
+        found["idle"] = (processor_s(pid) - before_s) / (time.monotonic() - began_s)
+        load.interval_s = max(OWN_HEARTBEAT_S, pace.heartbeat_s)
+        for kind in ("heartbeat", "report"):
+            load.kind = kind
+            await asyncio.sleep(load.interval_s)
+            before, began_s, before_s = messages(agents), time.monotonic(), processor_s(pid)
+            await _until(partial(_has_sent, agents, before + MESSAGES, began_s + LIMIT_S), streams)
+            took_s = time.monotonic() - began_s
+            spent_s = processor_s(pid) - before_s - found["idle"] * took_s
+            found[f"{kind}_cpu_s"] = spent_s / (messages(agents) - before)
+            found[f"{kind}s_per_s"] = (messages(agents) - before) / took_s
+        return found
+    finally:
+        for stream in streams:
+            stream.cancel()
+
+
+async def _attach(
+    channel: grpc.aio.Channel, agent: Agent, load: Load, metadata: Sequence[tuple[str, str]]
+) -> None:
+    async def reports() -> AsyncIterator[pb.NodeReport]:
+        while True:
+            if load.kind:
+                agent.has_answer.clear()
+                yield agent.report(whole=load.kind == "report")
+                if load.kind == "report":  # most heartbeats are not answered
+                    with suppress(TimeoutError):  # nor are the first reports
+                        await asyncio.wait_for(agent.has_answer.wait(), ANSWER_S)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * (load.interval_s or 1.0))
+
+    stub: Any = pb_grpc.NodeServiceStub(channel)
+    async for commands in stub.Attach(reports(), metadata=metadata):
+        agent.receive(commands)
+
+
+def messages(agents: Sequence[Agent]) -> int:
+    """Return the number of reports and heartbeats so far."""
+    return sum(agent.number for agent in agents)
+
+
+def _has_sent(agents: Sequence[Agent], count: int, end_s: float) -> bool:
+    """Return whether the agents have sent so many messages, or it is too late."""
+    return messages(agents) >= count or time.monotonic() > end_s
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _until(
+    is_over: Callable[[], bool], streams: Sequence[asyncio.Task[None]], patience_s: float = 1_800.0
+) -> None:
+    began_s = time.monotonic()
+    while not is_over():
+        for stream in streams:
+            if stream.done():
+                await stream
+        if time.monotonic() - began_s > patience_s:
+            raise TimeoutError(f"the agents did not get their answers within {patience_s:g} s")
+        await asyncio.sleep(0.2)
+
+
+async def _serve(journal: Path, port: int) -> None:
+    """Serve a controller on whose nodes delays of the benchmark have no effect."""
+    with Journal.open(str(journal)) as opened:
+        controller = Controller(
+            opened, Sharing().controller_policy(), FixedForecaster,
+            Leases(lease_s=NO_LOSS_S, suspect_s=NO_LOSS_S),
+        )  # fmt: skip
+        options = Options(host="127.0.0.1", port=port)
+        await run_controller(
+            controller, options, "sharing", lambda target: print(target, flush=True), Metrics(),
+            journal.with_suffix(".leaders"),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""Tests of the connection of an agent to its controller."""
