@@ -66,6 +66,7 @@ def what_if(
         The cluster's policy; it is not changed.
     planned_by : Forecaster, optional
         Run times by which the policy plans, if those are not the forecasts: time limits in Slurm.
+        They count from the start of a job, whatever its progress.
     variants : sequence of Variant
         Variants of each job's request; they are ignored for jobs that run already.
     samples : int
@@ -176,6 +177,7 @@ class _Question:
         if planned_by is not None:
             self._planned = Forecasts(planned_by, snapshot.cluster)
             self._planned.expect(snapshot.jobs.values())
+            self._planned.expect(past.job for past in snapshot.past.jobs)
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
         self._past = {
@@ -188,7 +190,11 @@ class _Question:
         self._sources = {
             job_id: self._run_times.source(job) for job_id, job in snapshot.jobs.items()
         }
-        self._unknown = [one for one, source in self._sources.items() if source in UNKNOWN]
+        self._unknown = [
+            one
+            for one, source in self._sources.items()
+            if source in UNKNOWN and one not in snapshot.not_simulated
+        ]
 
     def ask(
         self,
@@ -219,7 +225,7 @@ class _Question:
         }
         branch.snapshot = snapshot.with_changed(changed) if variant.changes_job else snapshot
         branch.impossible = self._impossible(changed)
-        excluded = {*snapshot.elsewhere, *snapshot.closed, *branch.impossible}
+        excluded = {*snapshot.not_simulated, *branch.impossible}
         branch.waits = set(changed) - excluded
         branch.to_end = {one for one in job_ids if ends and one not in self._unknown} - excluded
 
@@ -267,6 +273,7 @@ class _Question:
             elapsed_s=self._run_times.elapsed_s,
             until_started=branch.waits,
             until_ended=branch.to_end,
+            reports_elapsed=self._planned is not self._forecasts,
             seed=number,
         )
         until_s = self._snapshot.now_s + self._horizon_s
@@ -333,9 +340,10 @@ class _Question:
     def _basis(self, branch: _Branch) -> Basis:
         snapshot = self._snapshot
         run_times: dict[str, int] = {}
-        for job_id in snapshot.jobs:
-            source = self._sources[job_id]
-            run_times[source] = run_times.get(source, 0) + 1
+        apart = snapshot.not_simulated
+        for job_id, source in self._sources.items():
+            if job_id not in apart:
+                run_times[source] = run_times.get(source, 0) + 1
         assumptions = [*snapshot.assumptions, self._arrivals.sentence]
         assumptions += [
             f"job {one.job.job_id} waits again in {max(0.0, one.at_s - snapshot.now_s):.0f} s, "
