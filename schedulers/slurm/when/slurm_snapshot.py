@@ -211,8 +211,8 @@ class _Reader:
             )
         if self._unread:
             yield (
-                f"{counted(self._unread, 'running job')} whose request of GPUs is not read: all GPUs "
-                "of their nodes that no other job has"
+                f"{counted(self._unread, 'running job')} whose request of GPUs is not read: all "
+                "GPUs of their nodes that no other job has"
             )
         if stopped := sum(job.state in STOPPED for job in self._state.jobs):
             yield f"{counted(stopped, 'suspended job')} resumed now"

@@ -23,7 +23,8 @@ NOTE = JobNote(own_minutes=600, set_minutes=60, predicted_s=1500, median_s=900, 
 
 def job_line(comment: str = "(null)", **changes: str) -> str:
     cells = {
-        "JobID": "2", "ArrayJobID": "2", "ArrayTaskID": "N/A", "HetJobID": "N/A", "State": "PENDING",
+        "JobID": "2", "ArrayJobID": "2", "ArrayTaskID": "N/A", "HetJobID": "N/A",
+        "State": "PENDING",
         "Reason": "Resources", "PriorityLong": "4294901758", "Partition": "main", "NumNodes": "2",
         "NumTasks": "3", "TimeLimit": "1-02:00:00", "TimeUsed": "0:00", "SubmitTime": "1795779677",
         "EligibleTime": "1795779678", "StartTime": "N/A", "EndTime": "N/A",
