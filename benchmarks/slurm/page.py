@@ -174,16 +174,12 @@ def _starts_cells(asked: Sequence[Asked]) -> list[str]:
     by_one = [one for one in known if one.squeue_s is None]
     return [
         f"{len(asked):,}",
-        f"{100 * np.mean(inside):.0f}",
+        f"{100 * np.mean(inside):.0f}" if known else "-",
         _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_both]),
         _median_minutes([(one.squeue_s or 0.0) - one.true_s for one in by_both]),
-        f"{100 * len(by_one) / len(known):.0f}",
+        f"{100 * len(by_one) / len(known):.0f}" if known else "-",
         _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_one]),
     ]
-
-
-def _or(high_s: float | None) -> float:
-    return math.inf if high_s is None else high_s
 
 
 def _median_minutes(errors_s: Sequence[float]) -> str:
