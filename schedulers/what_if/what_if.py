@@ -177,6 +177,7 @@ class _Question:
         if planned_by is not None:
             self._planned = Forecasts(planned_by, snapshot.cluster)
             self._planned.expect(snapshot.jobs.values())
+            self._planned.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
             self._planned.expect(past.job for past in snapshot.past.jobs)
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)

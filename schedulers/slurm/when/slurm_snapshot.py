@@ -282,7 +282,7 @@ class _Reader:
             self._now_s - job.used_s,
             allocations,
             starts=1,
-            first_start_s=float(job.started_unix_s),
+            first_start_s=float(job.started_unix_s or self._now_s),
         )
 
     def _allocations(self, job: QueuedJob) -> Iterator[Allocation]:

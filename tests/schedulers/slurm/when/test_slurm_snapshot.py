@@ -151,6 +151,20 @@ def test_fewer_gpus_are_asked_about_as_a_variant():
     assert one.end.quantile_s(0.5) == 2000.0  # half of the GPUs take twice as long
 
 
+def test_another_type_is_planned_by_the_limit_too():
+    # As requested, job 4 waits for the V100. On an A100 it ends by its limit before job 3 begins.
+    nodes = [node("n1", 2), node("n2", gpu_type="v100")]
+    jobs = [
+        running("1"), running("2", on_nodes=("n2",)), queued("3", gpus=2, gpu_type="a100"),
+        queued("4", gpu_type="v100", limit_s=HOUR_S / 2),
+    ]  # fmt: skip
+    found = copied(jobs, nodes)
+    variants = [AS_REQUESTED, Variant(kinds=found.kinds["a100"])]
+    as_requested, on_a100 = asked(found, "4", variants=variants)
+    assert as_requested.start.quantile_s(0.5) == 1000.0
+    assert on_a100.start.quantile_s(0.5) == 0.0
+
+
 def test_a_begin_time_is_waited_for():
     jobs = [queued("1", eligible_unix_s=int(NOW_S) + 500, reason="BeginTime")]
     assert starts_s(copied(jobs), "1") == [500.0]
