@@ -300,6 +300,9 @@ class _Question:
 
     def _answer(self, job_id: str, branch: _Branch, basis: Basis) -> Answer:
         now_s, variant = self._snapshot.now_s, branch.variant
+        if variant.changes_job and (why := self._snapshot.impossible.get(job_id)):
+            why = f"it has no place in the queue, and can never run as requested: {why}"
+            return Answer(job_id, variant, Verdict.UNKNOWN, why=why, basis=basis)
         if why := branch.impossible.get(job_id) or branch.refused(job_id):
             return Answer(job_id, variant, Verdict.IMPOSSIBLE, why=why, basis=basis)
         apart = (

@@ -275,6 +275,14 @@ def test_jobs_that_fit_on_no_available_nodes_are_impossible(changes, why):
     assert why in answer.why
 
 
+def test_another_request_of_an_impossible_job_is_not_called_impossible():
+    found = copied([queued("1", gpus=3)], [node("n1", 2)])
+    as_requested, fewer = asked(found, "1", variants=[AS_REQUESTED, Variant(gpus=2)])
+    assert as_requested.verdict is Verdict.IMPOSSIBLE
+    assert fewer.verdict is Verdict.UNKNOWN
+    assert "can never run as requested: it needs 3 GPUs" in fewer.why
+
+
 def test_jobs_on_drained_nodes_run_elsewhere():
     nodes = [node("n1", is_available=False), node("n2")]
     elsewhere, waiting = asked(copied([running("1"), queued("2")], nodes), "1", "2")
