@@ -32,7 +32,7 @@ def main() -> None:
         for user in args.users:
             for limits in args.limits:
                 begin_s = time.monotonic()
-                waited, asked = replay(
+                waited, starts = replay(
                     jobs, user, limits, speed=args.speed, backfill=not args.no_backfill
                 )
                 waits_s = np.array(waited)
@@ -45,7 +45,7 @@ def main() -> None:
                     "simulated_mean_min": round(float(np.mean(simulated_s)) / 60, 2),
                     "waits_s": [round(float(wait_s)) for wait_s in waits_s],
                     "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
-                    "asked": [[one and round(one) for one in row] for row in asked],
+                    "asked": [[one and round(one) for one in row] for row in starts],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
                 with args.out.open("a") as out:

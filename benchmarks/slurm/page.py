@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.slurm.questions import SAMPLES, Asked
+from benchmarks.slurm.questions import SAMPLES, PredictedStart
 from benchmarks.slurm.replay import GPUS, LIMITS, NODES
 from benchmarks.slurm.workload import ERROR, USERS
 
@@ -93,13 +93,13 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         middle, high = np.quantile(lags_min, (0.5, 0.9))
         text += _LAG.format(median=middle, high=high)
     text += _STARTS.format(samples=SAMPLES)
-    groups: dict[tuple[str, str], list[Asked]] = {}
+    groups: dict[tuple[str, str], list[PredictedStart]] = {}
     for row in ordered:
-        found = [Asked(*one) for one in row.get("asked", ())]
+        found = [PredictedStart(*one) for one in row.get("asked", ())]
         groups.setdefault((row["users"], row["limits"]), []).extend(found)
-    for (users, limits), asked in groups.items():
-        if asked:
-            text += f"| {users} | {limits} | {' | '.join(_starts_cells(asked))} |\n"
+    for (users, limits), starts in groups.items():
+        if starts:
+            text += f"| {users} | {limits} | {' | '.join(_starts_cells(starts))} |\n"
     return text + _END
 
 
@@ -161,9 +161,9 @@ def _lag_min(row: Mapping[str, Any]) -> float | None:
     return float(np.median(at_once)) / 60 if at_once else None
 
 
-def _starts_cells(asked: Sequence[Asked]) -> list[str]:
+def _starts_cells(starts: Sequence[PredictedStart]) -> list[str]:
     """Return the cells of a row about predicted starts."""
-    known = [one for one in asked if one.median_s is not None]
+    known = [one for one in starts if one.median_s is not None]
     inside = [
         (one.low_s or 0.0) - 60
         <= one.true_s
@@ -173,7 +173,7 @@ def _starts_cells(asked: Sequence[Asked]) -> list[str]:
     by_both = [one for one in known if one.squeue_s is not None]
     by_one = [one for one in known if one.squeue_s is None]
     return [
-        f"{len(asked):,}",
+        f"{len(starts):,}",
         f"{100 * np.mean(inside):.0f}" if known else "-",
         _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_both]),
         _median_minutes([(one.squeue_s or 0.0) - one.true_s for one in by_both]),

@@ -28,7 +28,7 @@ LIMIT_S = 10.0  # of the processor, for the answers of one time; then fewer futu
 _DAY_S = 86_400.0
 
 
-class Asked(NamedTuple):
+class PredictedStart(NamedTuple):
     """One waiting job at one time; times are in seconds from then.
 
     Attributes
@@ -59,7 +59,7 @@ class Questions:
 
     def __init__(self, site: Site, begin_s: float) -> None:
         self._site, self._begin_s = site, begin_s
-        self._asked_s = begin_s
+        self._stored_s = begin_s
         self._found: list[tuple[SlurmState, dict[str, int]]] = []
 
     def ask(self) -> None:
@@ -68,9 +68,9 @@ class Questions:
         Nothing is stored while slurmctld does not answer.
         """
         now_s = float(self._site.cluster.run("date", "+%s"))
-        if now_s < self._asked_s + EVERY_S:
+        if now_s < self._stored_s + EVERY_S:
             return
-        self._asked_s = now_s
+        self._stored_s = now_s
         with suppress(ServiceError):
             self._store(now_s)
 
@@ -82,7 +82,7 @@ class Questions:
         state = read_state(now_s)
         self._found.append((replace(state, ended_for_s=now_s - self._begin_s), starts))
 
-    def answered(self, starts_s: Mapping[str, tuple[float, float]]) -> Iterator[Asked]:
+    def answered(self, starts_s: Mapping[str, tuple[float, float]]) -> Iterator[PredictedStart]:
         """Yield the answers about all jobs that waited, next to their true starts."""
         for state, planned in self._found:
             end_s = time.process_time() + LIMIT_S
@@ -105,7 +105,7 @@ class Questions:
             for answer in answers:
                 is_known = answer.verdict is Verdict.PREDICTED
                 at_s = planned.get(answer.job_id, 0)
-                yield Asked(
+                yield PredictedStart(
                     starts_s[answer.job_id][0] - state.now_unix_s,
                     *_interval(answer.start if is_known else None),
                     max(0.0, at_s - state.now_unix_s) if at_s else None,

@@ -13,7 +13,7 @@ from unittest import mock
 
 from tests.schedulers.slurm.site import Site, slurm_site
 
-from benchmarks.slurm.questions import Asked, Questions
+from benchmarks.slurm.questions import PredictedStart, Questions
 from benchmarks.slurm.workload import USERS, ReplayJob, minutes_of
 from presage.schedulers.slurm.bridge.submission import Changes, parse_lines
 from presage.schedulers.slurm.job_note import JobNote
@@ -31,7 +31,7 @@ LIMITS = ("as requested", "predicted", "true")
 
 def replay(
     jobs: Sequence[ReplayJob], user: str, limits: str, *, speed: float, backfill: bool = True
-) -> tuple[list[float], list[Asked]]:
+) -> tuple[list[float], list[PredictedStart]]:
     """Return the waiting time of each job in seconds of the cluster's clock, and predicted starts.
 
     Parameters
@@ -74,7 +74,7 @@ class _Watching:
 
 def _replayed(
     site: Site, jobs: Sequence[ReplayJob], user: str, limits: str
-) -> tuple[list[float], list[Asked]]:
+) -> tuple[list[float], list[PredictedStart]]:
     by_index = {str(job.index): job for job in jobs}
 
     def respond(request: bytes) -> bytes:

@@ -116,6 +116,8 @@ class _Branch:
         Jobs of interest that have not started, and those whose end is simulated.
     impossible : mapping of str to str
         Why jobs can never run, as far as it is known without a simulation.
+    closed : mapping of str to str
+        Why jobs do not start in the simulations, though they might run.
     pairs : list
         Simulated futures, each with the slowest and the fastest unknown jobs.
     """
@@ -127,6 +129,7 @@ class _Branch:
         self.waits: set[str] = set()
         self.to_end: set[str] = set()
         self.impossible: Mapping[str, str] = {}
+        self.closed: Mapping[str, str] = {}
         self.pairs: list[tuple[ResumedSimulation, ResumedSimulation]] = []
 
     def make_policy(self) -> Policy:
@@ -226,6 +229,16 @@ class _Question:
         }
         branch.snapshot = snapshot.with_changed(changed) if variant.changes_job else snapshot
         branch.impossible = self._impossible(changed)
+        branch.closed = snapshot.closed
+        if variant.changes_job:
+            without_place = {
+                one: f"it has no place in the queue, and can never run as requested: {why}"
+                for one, why in snapshot.impossible.items()
+            }
+            branch.closed = {**snapshot.closed, **without_place}
+            branch.impossible = {
+                one: why for one, why in branch.impossible.items() if one not in without_place
+            }
         excluded = {*snapshot.not_simulated, *branch.impossible}
         branch.waits = set(changed) - excluded
         branch.to_end = {one for one in job_ids if ends and one not in self._unknown} - excluded
@@ -300,14 +313,11 @@ class _Question:
 
     def _answer(self, job_id: str, branch: _Branch, basis: Basis) -> Answer:
         now_s, variant = self._snapshot.now_s, branch.variant
-        if variant.changes_job and (why := self._snapshot.impossible.get(job_id)):
-            why = f"it has no place in the queue, and can never run as requested: {why}"
-            return Answer(job_id, variant, Verdict.UNKNOWN, why=why, basis=basis)
         if why := branch.impossible.get(job_id) or branch.refused(job_id):
             return Answer(job_id, variant, Verdict.IMPOSSIBLE, why=why, basis=basis)
         apart = (
             (Verdict.STARTED, self._snapshot.elsewhere),
-            (Verdict.UNKNOWN, self._snapshot.closed),
+            (Verdict.UNKNOWN, branch.closed),
         )
         for verdict, reasons in apart:
             if job_id in reasons:

@@ -65,7 +65,7 @@ def when(
         snapshot = copy_gate(gate, cache.snapshot(), time.time())
     answers = what_if(
         snapshot,
-        _asked(snapshot, gangs),
+        _requested_jobs(snapshot, gangs),
         policy=planning.policy,
         forecaster=make_forecaster(),
         variants=list(_variants(gpus or (), kinds or ())),
@@ -77,7 +77,7 @@ def when(
     print_starts(answers, snapshot, futures, within_s, as_json=as_json)
 
 
-def _asked(snapshot: Snapshot, gangs: Sequence[str] | None) -> list[str]:
+def _requested_jobs(snapshot: Snapshot, gangs: Sequence[str] | None) -> list[str]:
     """Return the named gangs, or all that wait."""
     reserved = [one for one, status in snapshot.active.items() if status.phase == "reserved"]
     waiting = [*reserved, *snapshot.pending, *snapshot.closed]

@@ -47,7 +47,7 @@ def when(
 
     Slurm's backfilling is simulated from the present state of squeue and sinfo, with run times
     drawn from the forecasts that the bridge has noted. Jobs without a forecast use a random part of
-    their time limits. Nothing is changed. Every user who may run squeue may ask. Simulations stop
+    their time limits. Nothing is changed. Users need the right to run squeue only. Simulations stop
     after 20 seconds: then the complete ones answer.
     """
     import time
@@ -61,7 +61,7 @@ def when(
     copied = copy_slurm(read_state(time.time()))
     answers = what_if(
         copied.snapshot,
-        _asked(copied, jobs),
+        _requested_jobs(copied, jobs),
         policy=copied.policy,
         forecaster=copied.forecaster,
         planned_by=copied.planned_by,
@@ -74,7 +74,7 @@ def when(
     print_starts(answers, copied.snapshot, futures, within_s, as_json=as_json)
 
 
-def _asked(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
+def _requested_jobs(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
     """Return the named jobs, or all that wait for GPUs only."""
     snapshot = copied.snapshot
     if not jobs:
