@@ -419,7 +419,7 @@ def test_plans_by_other_run_times_count_from_the_start_of_a_job():
     jobs = [job("a", 0.0), job("b", 1.0, gpus=2), job("c", 2.0)]
     snapshot = paused(cluster(2), jobs, DURATIONS, at_s=40.0, policy="fifo")
 
-    def start_s(limit_s: float) -> float:
+    def start_s(limit_s):
         limits = Known({"a": 1000.0, "b": 1000.0, "c": limit_s})
         (answer,) = asked(snapshot, ["c"], policy="backfill", planned_by=limits)
         return answer.start.quantile_s(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node, pod
 
 RUN_S = 1000.0
-WITH_FEATURES = {"annotations": {JOB_FEATURES: to_json(features())}}
+WITH_FEATURES: dict[str, Any] = {"annotations": {JOB_FEATURES: to_json(features())}}
 
 
 class Certain:
@@ -115,6 +116,7 @@ def test_pods_that_terminate_end_by_the_time_of_their_deletion():
                 one["metadata"]["deletionTimestamp"] = text
         copied = copy_gate(cluster.gate, snapshot, cluster.now_s)
         (answer,) = what_if(copied, ["default/two"], policy="gang", forecaster=Certain(), samples=5)
+        assert answer.start is not None
         assert answer.start.quantile_s(0.5) == pytest.approx(30, abs=2)
 
 
