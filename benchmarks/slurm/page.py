@@ -52,7 +52,8 @@ speed of the clock. It is in all waits.
 """
 _FEW = """
 These are first results, on a machine that was busy with other work. So few replays say in which
-direction limits work, and not how much.
+direction limits work, and not how much. Starts were predicted before a correction: running jobs
+were then planned by the time that they had left, and not by their limits.
 """
 _STARTS = """
 ## Predicted starts
@@ -174,16 +175,12 @@ def _starts_cells(starts: Sequence[PredictedStart]) -> list[str]:
     by_one = [one for one in known if one.squeue_s is None]
     return [
         f"{len(starts):,}",
-        f"{100 * np.mean(inside):.0f}",
+        f"{100 * np.mean(inside):.0f}" if known else "-",
         _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_both]),
         _median_minutes([(one.squeue_s or 0.0) - one.true_s for one in by_both]),
-        f"{100 * len(by_one) / len(known):.0f}",
+        f"{100 * len(by_one) / len(known):.0f}" if known else "-",
         _median_minutes([(one.median_s or 0.0) - one.true_s for one in by_one]),
     ]
-
-
-def _or(high_s: float | None) -> float:
-    return math.inf if high_s is None else high_s
 
 
 def _median_minutes(errors_s: Sequence[float]) -> str:

@@ -12,20 +12,24 @@ from presage.errors import ServiceError, one_line
 TIMEOUT_S = 60.0
 UNLIMITED = "UNLIMITED"
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_FILTERS = ("SQUEUE_", "SINFO_")  # users' own filters and formats, in environment variables
 _SETTING = re.compile(r"^(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 
 
 def run_slurm(command: Sequence[str]) -> str:
     """Return the output of one of Slurm's commands.
 
-    They find the cluster by ``SLURM_CONF`` as always, and print times in seconds since 1970.
+    They find the cluster by ``SLURM_CONF`` as always, and print times in seconds since 1970. The
+    variables by which users filter their own lists, such as ``SQUEUE_USERS``, have no effect.
 
     Raises
     ------
     ServiceError
         The command cannot be run, or slurmctld does not answer.
     """
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith(_FILTERS)
+    } | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     try:
         done = subprocess.run(
             command,

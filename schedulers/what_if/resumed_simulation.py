@@ -51,6 +51,9 @@ class ResumedSimulation(Simulation):
         Run time so far of jobs whose pace is not measured: it is a part of their run time.
     until_started, until_ended : set of str
         Jobs of interest: the simulation stops once they have started, and ended.
+    reports_elapsed : bool
+        Whether the policy sees the part of the forecast run time that has passed since a job's
+        start, and not its progress: then it plans that a job ends that long after its start.
 
     Attributes
     ----------
@@ -72,6 +75,7 @@ class ResumedSimulation(Simulation):
         elapsed_s: dict[str, float],
         until_started: set[str],
         until_ended: set[str],
+        reports_elapsed: bool = False,
         seed: int,
     ) -> None:
         super().__init__(
@@ -79,6 +83,7 @@ class ResumedSimulation(Simulation):
             stop_on_impossible=False,
         )  # fmt: skip
         self._later, self._elapsed_s = later, elapsed_s
+        self._reports_elapsed = reports_elapsed
         self.starts_s: dict[str, float] = {}
         self.ends_s: dict[str, float] = {}
         self.refused: dict[str, str] = {}
@@ -118,6 +123,19 @@ class ResumedSimulation(Simulation):
 
     def _arrival_queue(self) -> deque[Job]:
         return ArrivalQueue(self._later)
+
+    def _report(self, run: Run, status: JobStatus | None = None) -> None:
+        super()._report(run, status)
+        if not self._reports_elapsed:
+            return
+        done, per_s = 0.0, 0.0
+        if status is not None and status.phase is Phase.RUNNING and status.allocations:
+            kind = self._cluster.kind_of(status.allocations[0].device)
+            planned_s = self.forecasts.prediction(run.job, kind).runtime_s
+            if 0 < planned_s < math.inf:
+                done = status.seconds_since_start(self._now_s) / planned_s
+                per_s = 1.0 / planned_s
+        self._progress.report(run.job.job_id, min(1.0, done), self._now_s, per_s)
 
     def _end_job(self, job: Job, phase: Phase) -> None:
         super()._end_job(job, phase)
@@ -169,7 +187,8 @@ class ResumedSimulation(Simulation):
             run.restart_s = costs.cost_s + costs.restart_s
         if status.phase is Phase.RESERVED:
             heapq.heappush(self._wakes, status.until_s)
-        self._progress.report(job.job_id, run.progress, self._now_s, 0.0, run.saved_progress)
+        done = 0.0 if self._reports_elapsed else run.progress
+        self._progress.report(job.job_id, done, self._now_s, 0.0, run.saved_progress)
 
     def _progress_of(self, run: Run, status: JobStatus) -> float:
         """Return the progress of a job, by its run time so far if its pace is not measured."""

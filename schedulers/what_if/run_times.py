@@ -141,11 +141,20 @@ class RunTimes:
     def _limit_s(self, job_id: str, original: Job) -> float:
         """Return the run time of the whole job at which its time limit ends it."""
         limit_s, snapshot = self._snapshot.limits_s.get(original.job_id, math.inf), self._snapshot
-        if job_id not in self._paces or limit_s == math.inf:
+        if limit_s == math.inf:
             return limit_s
+        if job_id not in self._paces:
+            return limit_s + self._ran_before_s(job_id)
         ran_s = snapshot.active[job_id].seconds_since_start(snapshot.now_s)
         left = 1.0 - snapshot.progress.at(job_id, snapshot.now_s)
         return max(0.0, limit_s - ran_s) / left if left > 0 else math.inf
+
+    def _ran_before_s(self, job_id: str) -> float:
+        """Return the run time before the last start, or the next one: limits count from a start."""
+        elapsed_s, status = self.elapsed_s.get(job_id, 0.0), self._snapshot.active.get(job_id)
+        if elapsed_s and status is not None and status.phase is Phase.RUNNING:
+            return max(0.0, elapsed_s - status.seconds_since_start(self._snapshot.now_s))
+        return elapsed_s
 
     def _part_of_limit_s(self, job_id: str, limit_s: float, seed: int) -> float:
         """Draw a run time between the time that a job has run and its time limit.

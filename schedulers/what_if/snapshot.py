@@ -135,6 +135,11 @@ class Snapshot:
     past: Past = NO_PAST
     assumptions: tuple[str, ...] = ()
 
+    @property
+    def not_simulated(self) -> frozenset[str]:
+        """Jobs that neither start nor end in simulations."""
+        return frozenset({*self.elsewhere, *self.closed, *self.impossible})
+
     def status(self, job_id: str) -> JobStatus | None:
         """Return the status of a job; None if it is returning, or unknown."""
         return self.active.get(job_id) or self.pending.get(job_id)

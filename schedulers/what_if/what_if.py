@@ -66,6 +66,7 @@ def what_if(
         The cluster's policy; it is not changed.
     planned_by : Forecaster, optional
         Run times by which the policy plans, if those are not the forecasts: time limits in Slurm.
+        They count from the start of a job, whatever its progress.
     variants : sequence of Variant
         Variants of each job's request; they are ignored for jobs that run already.
     samples : int
@@ -115,6 +116,8 @@ class _Branch:
         Jobs of interest that have not started, and those whose end is simulated.
     impossible : mapping of str to str
         Why jobs can never run, as far as it is known without a simulation.
+    closed : mapping of str to str
+        Why jobs do not start in the simulations, though they might run.
     pairs : list
         Simulated futures, each with the slowest and the fastest unknown jobs.
     """
@@ -126,6 +129,7 @@ class _Branch:
         self.waits: set[str] = set()
         self.to_end: set[str] = set()
         self.impossible: Mapping[str, str] = {}
+        self.closed: Mapping[str, str] = {}
         self.pairs: list[tuple[ResumedSimulation, ResumedSimulation]] = []
 
     def make_policy(self) -> Policy:
@@ -176,6 +180,8 @@ class _Question:
         if planned_by is not None:
             self._planned = Forecasts(planned_by, snapshot.cluster)
             self._planned.expect(snapshot.jobs.values())
+            self._planned.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
+            self._planned.expect(past.job for past in snapshot.past.jobs)
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
         self._past = {
@@ -188,7 +194,11 @@ class _Question:
         self._sources = {
             job_id: self._run_times.source(job) for job_id, job in snapshot.jobs.items()
         }
-        self._unknown = [one for one, source in self._sources.items() if source in UNKNOWN]
+        self._unknown = [
+            one
+            for one, source in self._sources.items()
+            if source in UNKNOWN and one not in snapshot.not_simulated
+        ]
 
     def ask(
         self,
@@ -219,7 +229,17 @@ class _Question:
         }
         branch.snapshot = snapshot.with_changed(changed) if variant.changes_job else snapshot
         branch.impossible = self._impossible(changed)
-        excluded = {*snapshot.elsewhere, *snapshot.closed, *branch.impossible}
+        branch.closed = snapshot.closed
+        if variant.changes_job:
+            without_place = {
+                one: f"it has no place in the queue, and can never run as requested: {why}"
+                for one, why in snapshot.impossible.items()
+            }
+            branch.closed = {**snapshot.closed, **without_place}
+            branch.impossible = {
+                one: why for one, why in branch.impossible.items() if one not in without_place
+            }
+        excluded = {*snapshot.not_simulated, *branch.impossible}
         branch.waits = set(changed) - excluded
         branch.to_end = {one for one in job_ids if ends and one not in self._unknown} - excluded
 
@@ -267,6 +287,7 @@ class _Question:
             elapsed_s=self._run_times.elapsed_s,
             until_started=branch.waits,
             until_ended=branch.to_end,
+            reports_elapsed=self._planned is not self._forecasts,
             seed=number,
         )
         until_s = self._snapshot.now_s + self._horizon_s
@@ -296,7 +317,7 @@ class _Question:
             return Answer(job_id, variant, Verdict.IMPOSSIBLE, why=why, basis=basis)
         apart = (
             (Verdict.STARTED, self._snapshot.elsewhere),
-            (Verdict.UNKNOWN, self._snapshot.closed),
+            (Verdict.UNKNOWN, branch.closed),
         )
         for verdict, reasons in apart:
             if job_id in reasons:
@@ -333,9 +354,10 @@ class _Question:
     def _basis(self, branch: _Branch) -> Basis:
         snapshot = self._snapshot
         run_times: dict[str, int] = {}
-        for job_id in snapshot.jobs:
-            source = self._sources[job_id]
-            run_times[source] = run_times.get(source, 0) + 1
+        apart = snapshot.not_simulated
+        for job_id, source in self._sources.items():
+            if job_id not in apart:
+                run_times[source] = run_times.get(source, 0) + 1
         assumptions = [*snapshot.assumptions, self._arrivals.sentence]
         assumptions += [
             f"job {one.job.job_id} waits again in {max(0.0, one.at_s - snapshot.now_s):.0f} s, "

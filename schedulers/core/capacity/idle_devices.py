@@ -27,12 +27,19 @@ class IdleDevices:
     @classmethod
     def of_bits(cls, cluster: Cluster, bits: int) -> IdleDevices:
         """Return the set of the devices whose bits are set."""
-        idle = cls(cluster)
-        for number, (node, first) in enumerate(
-            zip(cluster.nodes, cluster.first_device, strict=True)
-        ):
-            full = (1 << node.devices) - 1
-            idle._change(number, full, bits >> first & full)
+        idle = cls.__new__(cls)
+        idle._cluster, idle.count = cluster, bits.bit_count()
+        idle._of_node = [0] * len(cluster.nodes)
+        idle._nodes_with = [0] * (cluster.node_sizes[0] + 1)
+        idle._nodes_with[0] = (1 << len(cluster.nodes)) - 1
+        while bits:  # only nodes with idle devices: of a busy cluster they are few
+            number = cluster.node_of[(bits & -bits).bit_length() - 1]
+            first = cluster.first_device[number]
+            here = bits >> first & (1 << cluster.nodes[number].devices) - 1
+            idle._of_node[number] = here
+            idle._nodes_with[0] ^= 1 << number
+            idle._nodes_with[here.bit_count()] |= 1 << number
+            bits ^= here << first
         return idle
 
     def bits(self) -> int:

@@ -28,7 +28,8 @@ def copy_gate(gate: Gate, snapshot: Snapshot, now_s: float) -> WhatIfSnapshot:
     """Return the snapshot of the gangs and pods that the gate sees.
 
     Gangs that wait are jobs of their names, as in ``presage kubernetes gangs``. Each pod with
-    devices is a running job of its own. The ``activeDeadlineSeconds`` of pods are time limits.
+    devices is a running job of its own. The ``activeDeadlineSeconds`` of pods are time limits, and
+    pods that terminate end by the time of their deletion.
 
     Raises
     ------
@@ -51,7 +52,9 @@ def copy_gate(gate: Gate, snapshot: Snapshot, now_s: float) -> WhatIfSnapshot:
     return replace(
         found,
         jobs=jobs,
-        active={one: _since_start(status, pods.get(one)) for one, status in found.active.items()},
+        active={
+            one: _since_start(status, pods.get(one), now_s) for one, status in found.active.items()
+        },
         closed=blocked,
         limits_s=dict(_limits(found, gangs, pods)),
         assumptions=_ASSUMPTIONS,
@@ -65,11 +68,12 @@ def _without_other_pods(job: Job) -> Job:
     return replace(job, node_limits=tuple((node, most, most) for node, _, most in job.node_limits))
 
 
-def _since_start(status: JobStatus, pod: Json | None) -> JobStatus:
+def _since_start(status: JobStatus, pod: Json | None, now_s: float) -> JobStatus:
     """Return the status of a pod with the time of its start; unchanged if it has not started."""
-    begun_s = parse_time_or_none(((pod or {}).get("status") or {}).get("startTime") or "")
+    begun_s = _start_s(pod or {})
     if begun_s is None or not status.allocations:
         return status
+    begun_s = min(begun_s, now_s)  # clocks differ
     return status._replace(since_s=begun_s, starts=1, first_start_s=begun_s)
 
 
@@ -80,6 +84,20 @@ def _limits(
         members = [pods[job_id]] if job_id in pods else []
         if job_id in gangs:
             members = list(gangs[job_id].gated_pods)
-        limits_s = [pod["spec"].get("activeDeadlineSeconds") or math.inf for pod in members]
+        limits_s = [_limit_s(pod, found.now_s) for pod in members]
         if limits_s and max(limits_s) < math.inf:
             yield job_id, float(max(limits_s))
+
+
+def _limit_s(pod: Json, now_s: float) -> float:
+    """Return the run time of a pod at which it ends at the latest; infinite without a limit."""
+    limit_s = float(pod["spec"].get("activeDeadlineSeconds") or math.inf)
+    deleted_s = parse_time_or_none(pod["metadata"].get("deletionTimestamp") or "")
+    if deleted_s is None:
+        return limit_s
+    begun_s = _start_s(pod)
+    return min(limit_s, max(1.0, deleted_s - (now_s if begun_s is None else begun_s)))
+
+
+def _start_s(pod: Json) -> float | None:
+    return parse_time_or_none((pod.get("status") or {}).get("startTime") or "")

@@ -24,7 +24,7 @@ from presage.schedulers.slurm.slurm_commands import (
 )
 
 JOB_WIDTHS = {
-    "JobID": 16, "ArrayJobID": 16, "ArrayTaskID": 16, "State": 20, "Reason": 40,
+    "JobID": 16, "ArrayJobID": 16, "ArrayTaskID": 16, "HetJobID": 16, "State": 20, "Reason": 40,
     "PriorityLong": 24, "Partition": 400, "NumNodes": 12, "NumTasks": 12, "TimeLimit": 20,
     "TimeUsed": 20, "SubmitTime": 20, "EligibleTime": 20, "StartTime": 20, "EndTime": 20,
     "tres-per-job": 120, "tres-per-node": 120, "tres-per-socket": 120, "tres-per-task": 120,
@@ -33,15 +33,23 @@ JOB_WIDTHS = {
 JOB_FORMAT = format_option(JOB_WIDTHS, "admin_comment:1024")
 NODE_WIDTHS = {"NodeList": 100, "PartitionName": 100, "Gres": 400, "StateComplete": 100}
 NODE_FORMAT = format_option(NODE_WIDTHS)
-RUNNING = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "COMPLETING", "STAGE_OUT"})
+# Jobs that hold their GPUs. COMPLETING and STAGE_OUT are not among them: those jobs have ended, and
+# release their GPUs within seconds.
+RUNNING = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "RESIZING", "SIGNALING"})
+STOPPED = frozenset({"SUSPENDED", "STOPPED"})
 WAITING = frozenset({"PENDING"})
 _UNAVAILABLE = frozenset({
     "down", "drained", "draining", "drain", "fail", "failing", "error", "unknown", "future",
-    "maint", "maintenance", "no_respond", "not_responding", "powered_down", "power_down",
-    "powering_down", "reboot", "reboot_issued", "reboot_requested", "reserved", "inval", "invalid",
-    "invalid_reg", "perfctrs", "blocked",
+    "maint", "maintenance", "no_respond", "not_responding", "power_drain", "reboot",
+    "reboot_issued", "reboot_requested", "reserved", "inval", "invalid", "invalid_reg", "perfctrs",
+    "blocked",
 })  # fmt: skip
-_GRES = re.compile(r"(?:gres[:/])?(gpu|shard)(?::([A-Za-z][\w.-]*))?(?:[:=](\d{1,9}))?(?:\(.*\))?")
+_POWERED_DOWN = frozenset({"powered_down", "power_down", "powering_down"})
+# A type has a letter, and may begin with a digit as "1g.10gb" does.
+_GRES = re.compile(
+    r"(?:gres[:/])?(gpu|shard)(?::(?=[\w.-]*[A-Za-z])([\w.-]+))?(?:[:=](\d{1,9}))?(?:\(.*\))?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +70,12 @@ class QueuedJob:
         GRES type of its GPUs; "" for any.
     gpus : int or None
         All of its GPUs; None if the request is of a form that is not read.
+    is_per_node : bool
+        Whether it requested them by node: then each node has to have that many.
     shards : int
         All of its shards of GPUs.
+    is_heterogeneous : bool
+        Whether it is one part of a heterogeneous job.
     limit_s : float
         Present time limit; infinite without one.
     used_s : int
@@ -83,6 +95,8 @@ class QueuedJob:
     gpu_type: str
     gpus: int | None
     shards: int
+    is_per_node: bool = True
+    is_heterogeneous: bool = False
     limit_s: float
     used_s: int
     submitted_unix_s: int
@@ -113,7 +127,9 @@ class SlurmNode:
     shards : int
         Shards of all of its GPUs.
     is_available : bool
-        Whether jobs start there: it is neither down nor drained, reserved or asleep.
+        Whether jobs start there: it is neither down nor drained or reserved.
+    is_powered_down : bool
+        Whether Slurm powers it up first.
     """
 
     name: str
@@ -121,6 +137,7 @@ class SlurmNode:
     gpus: Mapping[str, int]
     shards: int
     is_available: bool
+    is_powered_down: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,15 +196,14 @@ def parse_queue(text: str) -> Iterator[QueuedJob]:
 
 def _job(cells: Mapping[str, str], note: JobNote | None) -> QueuedJob:
     nodes, tasks = int(cells["NumNodes"]), int(cells["NumTasks"])
+    # A request for each node, next to one for the job, says how the latter is spread.
     factors = {"tres-per-job": 1, "tres-per-node": nodes, "tres-per-task": tasks}
-    gpus, shards, types = 0, 0, set[str]()
-    for column, factor in factors.items():
-        for name, kind, count in parse_gres(cells[column]):
-            if name == "shard":
-                shards += count * factor
-            else:
-                gpus += count * factor
-                types.add(kind)
+    requests = {column: list(parse_gres(cells[column])) for column in factors}
+    column = next((name for name, found in requests.items() if found), "tres-per-job")
+    counts = {"gpu": 0, "shard": 0}
+    for name, _, count in requests[column]:
+        counts[name] += count * factors[column]
+    types = {kind for of in requests.values() for name, kind, _ in of if name == "gpu" and kind}
     is_readable = len(types) <= 1 and not list(parse_gres(cells["tres-per-socket"]))
     task = cells["ArrayTaskID"]
     minutes = None if cells["TimeLimit"] == "NOT_SET" else minutes_of(cells["TimeLimit"])
@@ -199,10 +215,12 @@ def _job(cells: Mapping[str, str], note: JobNote | None) -> QueuedJob:
         partitions=tuple(cells["Partition"].split(",")),
         nodes=nodes,
         gpu_type=next(iter(types), ""),
-        gpus=gpus if is_readable else None,
-        shards=shards,
+        gpus=counts["gpu"] if is_readable else None,
+        shards=counts["shard"],
+        is_per_node=bool(requests["tres-per-node"]),
+        is_heterogeneous=cells["HetJobID"].isdigit() and cells["HetJobID"] != "0",
         limit_s=math.inf if minutes is None else 60.0 * minutes,
-        used_s=seconds_of(cells["TimeUsed"]),
+        used_s=0 if cells["TimeUsed"] == "INVALID" else seconds_of(cells["TimeUsed"]),
         submitted_unix_s=unix_s_of(cells["SubmitTime"]),
         eligible_unix_s=unix_s_of(cells["EligibleTime"]),
         started_unix_s=unix_s_of(cells["StartTime"]),
@@ -233,6 +251,7 @@ def parse_nodes(text: str) -> Iterator[SlurmNode]:
             gpus=gpus,
             shards=shards,
             is_available=not _UNAVAILABLE & set(words),
+            is_powered_down=bool(_POWERED_DOWN & set(words)),
         )
 
 

@@ -16,6 +16,7 @@ from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.slurm.when.slurm_queue import (
     RUNNING,
+    STOPPED,
     WAITING,
     QueuedJob,
     SlurmNode,
@@ -29,6 +30,7 @@ BACKFILL, IN_ORDER = "backfill:reserve=all", "fifo"  # policies like Slurm's sch
 UNLIMITED_S = 365 * 86_400.0  # what Slurm plans for a job without a time limit
 _CAPACITY = frozenset({"None", "Priority", "Resources", "BeginTime", ""})
 _MEMORY_BYTES = FULL_DEVICE_MILLI  # of each device: Slurm has none, and the policy needs none
+_MOST_LOG_S = math.log(1e12)  # of a run time; a note with a longer one is damaged
 _ANY = "gpu"  # kind of GPUs without a type
 _ASSUMPTIONS = (
     "jobs start in Slurm's present order, and only GPUs, partitions and time limits delay them: "
@@ -90,13 +92,12 @@ def copy_slurm(state: SlurmState) -> SlurmCopy:
         No available node has GPUs.
     """
     reader = _Reader(state)
-    jobs = [job for job in state.jobs if job.state in RUNNING | WAITING]
     known = {**reader.jobs, **{past.job.job_id: past.job for past in reader.past}}
     queued = {job.name: job for job in state.jobs if job.name in known}
     return SlurmCopy(
         reader.snapshot(),
         _RunTimes({name: found for name, job in queued.items() if (found := _forecast(job))}),
-        _RunTimes({job.name: _planned(job) for job in jobs}),
+        _RunTimes({name: _planned(job) for name, job in queued.items()}),
         BACKFILL if state.has_backfill else IN_ORDER,
         reader.kinds,
     )
@@ -111,11 +112,14 @@ def _forecast(job: QueuedJob) -> RuntimePrediction | None:
     if not (0 < median_s <= high_s < math.inf and 0.5 < note.quantile < 1):
         return None
     ratio = NormalDist().inv_cdf(HIGH_QUANTILE) / NormalDist().inv_cdf(note.quantile)
+    log_high = math.log(median_s) + ratio * (math.log(high_s) - math.log(median_s))
+    if log_high > _MOST_LOG_S:
+        return None
     return RuntimePrediction(
         median_s,
         FULL_DEVICE_MILLI,
         _MEMORY_BYTES,
-        high_s=median_s * (high_s / median_s) ** ratio,
+        high_s=max(median_s, math.exp(log_high)),
         release_id=note.release_id,
     )
 
@@ -157,7 +161,8 @@ class _Reader:
             self.kinds[gres_type] = (*self.kinds.get(gres_type, ()), label)
         self.cluster = Cluster(tuple(self._nodes()))
         self._free = self._free_devices()
-        self._used: dict[int, int] = {}  # thousandths of shared devices, by device
+        self._shared: dict[str, dict[int, int]] = {}  # used thousandths by node and shared device
+        self._unread = 0  # running jobs whose request of GPUs is not read
         self.jobs: dict[str, Job] = {}
         self._active: dict[str, JobStatus] = {}
         self._pending: dict[str, JobStatus] = {}
@@ -165,8 +170,10 @@ class _Reader:
         self._impossible: dict[str, str] = {}
         self._elsewhere: dict[str, str] = {}
         self._returning: list[Returning] = []
-        for job in sorted(state.jobs, key=lambda job: (job.started_unix_s, job.name)):
-            if job.state in RUNNING and (job.gpus or job.shards):
+        running = [job for job in state.jobs if job.state in RUNNING]
+        # Jobs whose request is not read come last: they get the devices that the others leave.
+        for job in sorted(running, key=lambda job: (job.gpus is None, job.started_unix_s)):
+            if job.gpus is None or job.gpus or job.shards:
                 self._add_running(job)
         for job in sorted(state.jobs, key=_queue_order):
             if job.state in WAITING:
@@ -195,13 +202,22 @@ class _Reader:
 
     def _assumptions(self) -> Iterator[str]:
         yield from _ASSUMPTIONS
-        if self._used:
+        if self._shared:
             yield "jobs on shards of one GPU do not slow each other down"
         if self._closed:
             verb = "waits" if len(self._closed) == 1 else "wait"
             yield (
                 f"no start of {counted(len(self._closed), 'job')} that {verb} for more than GPUs"
             )
+        if self._unread:
+            yield (
+                f"{counted(self._unread, 'running job')} whose request of GPUs is not read: all "
+                "GPUs of their nodes that no other job has"
+            )
+        if stopped := sum(job.state in STOPPED for job in self._state.jobs):
+            yield f"{counted(stopped, 'suspended job')} resumed now"
+        if asleep := sum(node.is_available and node.is_powered_down for node in self._state.nodes):
+            yield f"{counted(asleep, 'node')} powered up without delay"
         if lost := sum(not node.is_available for node in self._state.nodes):
             verb = "stays" if lost == 1 else "stay"
             yield f"{counted(lost, 'node')} on which no jobs start now {verb} so"
@@ -266,17 +282,24 @@ class _Reader:
             self._now_s - job.used_s,
             allocations,
             starts=1,
-            first_start_s=float(job.started_unix_s),
+            first_start_s=float(job.started_unix_s or self._now_s),
         )
 
     def _allocations(self, job: QueuedJob) -> Iterator[Allocation]:
         """Yield devices of a running job: which ones of its nodes makes no difference."""
-        if not job.gpus and job.shards:
+        if job.gpus is None:
+            self._unread += 1
+            left = [of for name in job.on_nodes for of in self._free.get(name, {}).values()]
+            for devices in left:
+                yield from (Allocation(one, FULL_DEVICE_MILLI, _MEMORY_BYTES) for one in devices)
+                devices.clear()
+            return
+        if not job.gpus:
             yield from self._shared_allocation(job)
             return
         count = len(job.on_nodes)
         for i, name in enumerate(job.on_nodes):
-            total = job.gpus or 0
+            total = job.gpus
             here = total // count + (i < total % count)
             for gres_type, devices in self._free.get(name, {}).items():
                 while here and devices and job.gpu_type in ("", gres_type):
@@ -290,12 +313,16 @@ class _Reader:
             if not gpus or not nodes[name].shards:
                 continue
             milli = min(FULL_DEVICE_MILLI, round(1000 * job.shards * gpus / nodes[name].shards))
-            devices = [one for of_type in self._free.get(name, {}).values() for one in of_type]
-            fitting = [one for one in devices if self._used.get(one, 0) + milli <= 1000]
-            if fitting:
-                device = max(fitting, key=lambda one: self._used.get(one, 0))
-                self._used[device] = self._used.get(device, 0) + milli
-                yield Allocation(device, max(1, milli), max(1, milli))
+            milli, used = max(1, milli), self._shared.setdefault(name, {})
+            fitting = [one for one, of in used.items() if of + milli <= FULL_DEVICE_MILLI]
+            if not fitting:
+                left = next((of for of in self._free.get(name, {}).values() if of), None)
+                if left is None:
+                    continue
+                fitting = [left.pop(0)]
+            device = max(fitting, key=lambda one: used.get(one, 0))
+            used[device] = used.get(device, 0) + milli
+            yield Allocation(device, milli, milli)
 
     def _add_waiting(self, job: QueuedJob) -> None:
         kinds = self._kinds_of(job)
@@ -320,7 +347,7 @@ class _Reader:
         found = self.cluster.nodes_of(kinds)
         if gpus > found.devices:
             return f"it needs {gpus} GPUs{of_type}; {where} has {found.devices} available"
-        if gpus > job.nodes * found.largest:
+        if job.is_per_node and gpus > job.nodes * found.largest:
             return (
                 f"it needs {gpus} GPUs{of_type} on {counted(job.nodes, 'node')}; the largest node "
                 f"of {where} has {found.largest}"
@@ -350,6 +377,8 @@ def _closed_reason(job: QueuedJob) -> str:
     """Return what a waiting job waits for besides GPUs; "" for nothing."""
     if job.reason not in _CAPACITY:
         return f"it waits for more than GPUs: Slurm's reason is {job.reason}"
+    if job.is_heterogeneous:
+        return "it is a part of a heterogeneous job, whose parts start together"
     if job.gpus is None:
         return "its request of GPUs is not read: several types, or GPUs of sockets"
     if job.shards:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
 
+from presage.cli.scheduling import what_if_output
 from presage.schedulers.slurm.site_files import EPILOG, JOB_SUBMIT
+from presage.schedulers.slurm.slurm_commands import run_slurm
 from tests.cli.test_terminal import run
+from tests.schedulers.slurm.when.test_slurm_queue import job_line, node_line
 
 BRIDGE = ("slurm", "bridge", "--predictor", "127.0.0.1:1")
 
@@ -70,3 +74,37 @@ def test_commands_say_when_slurm_is_not_installed(monkeypatch, capsys, tmp_path)
 
     assert run(monkeypatch, "slurm", "restore") == 1
     assert "squeue cannot be run" in capsys.readouterr().err
+
+
+def test_the_filters_of_a_users_own_lists_have_no_effect(monkeypatch):
+    monkeypatch.setenv("SQUEUE_USERS", "me")
+    monkeypatch.setenv("SINFO_PARTITION", "mine")
+    names = {line.partition("=")[0] for line in run_slurm(["env"]).splitlines()}
+    assert "SLURM_TIME_FORMAT" in names
+    assert not [name for name in names if name.startswith(("SQUEUE_", "SINFO_"))]
+
+
+def test_a_wrong_duration_is_rejected_before_slurm_is_asked(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run(monkeypatch, "slurm", "when", "--within", "soon") == 2
+    assert "--within" in capsys.readouterr().err
+
+
+def test_simulations_stop_after_the_limit(monkeypatch, capsys, tmp_path):
+    lines = "\n".join(job_line(JobID=str(i), ArrayJobID=str(i), tres_per_job="gres:gpu:1",
+                               NumNodes="1") for i in range(1, 4))  # fmt: skip
+    outputs = {"squeue": lines, "sinfo": node_line(), "scontrol": "MinJobAge = 300 sec"}
+    for name, text in outputs.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\nexec /bin/cat {tmp_path}/{name}.txt\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(monkeypatch, "slurm", "when", "--json") == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert [(row["job_id"], row["verdict"]) for row in answers] == [
+        (str(i), "predicted") for i in range(1, 4)
+    ]
+    monkeypatch.setattr(what_if_output, "LIMIT_S", -1.0)
+    assert run(monkeypatch, "slurm", "when", "1") == 0
+    assert "no future could be simulated in time" in " ".join(capsys.readouterr().out.split())

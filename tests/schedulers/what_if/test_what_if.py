@@ -403,6 +403,44 @@ def test_a_job_without_a_forecast_ends_between_now_and_its_limit(limit_s, seed):
     assert all(0 <= start_s <= limit_s - 40 + 1e-6 for start_s in second.start.samples_s)
 
 
+def test_a_limit_counts_from_each_start():
+    # Job a ran for 40 s before its present start, which may last 60 s: it can run for 100 s in all.
+    snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=40.0)
+    status = snapshot.active["a"]
+    again = status._replace(since_s=40.0, attained_s=40.0, attained_at_start_s=40.0)
+    snapshot = replace(snapshot, active={"a": again}, limits_s={"a": 60.0}, progress=Progress())
+
+    (second,) = asked(snapshot, ["b"])
+
+    assert second.start.quantile_s(0.5) == 60.0
+
+
+def test_plans_by_other_run_times_count_from_the_start_of_a_job():
+    jobs = [job("a", 0.0), job("b", 1.0, gpus=2), job("c", 2.0)]
+    snapshot = paused(cluster(2), jobs, DURATIONS, at_s=40.0, policy="fifo")
+
+    def start_s(limit_s):
+        limits = Known({"a": 1000.0, "b": 1000.0, "c": limit_s})
+        (answer,) = asked(snapshot, ["c"], policy="backfill", planned_by=limits)
+        return answer.start.quantile_s(0.5)
+
+    assert start_s(955.0) == 0.0  # job a is planned to end in 960 s, though its progress is 0.4
+    assert start_s(965.0) == 110.0
+
+
+def test_a_job_that_is_not_simulated_makes_no_start_unknown():
+    snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=40.0)
+    other = replace(snapshot.jobs["c"], job_id="closed")
+    snapshot = replace(
+        snapshot, jobs={**snapshot.jobs, "closed": other}, closed={"closed": "it is held"}
+    )
+
+    (second,) = asked(snapshot, ["b"])
+
+    assert second.verdict is Verdict.PREDICTED
+    assert sum(second.basis.run_times.values()) == 3
+
+
 def test_a_policy_may_plan_by_other_run_times_than_the_forecasts():
     jobs = [job("a", 0.0), job("b", 1.0, gpus=2), job("c", 2.0)]
     snapshot = paused(cluster(2), jobs, DURATIONS, at_s=40.0, policy="fifo")

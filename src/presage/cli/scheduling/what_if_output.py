@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from presage.cli.options.common import seconds_of
 from presage.cli.scheduling.cluster.when.options import WITHIN, FutureOptions
 
 if TYPE_CHECKING:
@@ -13,15 +13,29 @@ if TYPE_CHECKING:
     from presage.schedulers.what_if.snapshot import Snapshot
 
 
+LIMIT_S = 20.0  # for all simulations of one answer, as of a controller
+
+
+def stop_after_limit() -> Callable[[], bool]:
+    """Return a function that says whether ``LIMIT_S`` has passed since this call."""
+    end_s = time.monotonic() + LIMIT_S
+    return lambda: time.monotonic() > end_s
+
+
 def print_starts(
-    answers: Sequence[Answer], snapshot: Snapshot, futures: FutureOptions, *, as_json: bool
+    answers: Sequence[Answer],
+    snapshot: Snapshot,
+    futures: FutureOptions,
+    within_s: Sequence[float],
+    *,
+    as_json: bool,
 ) -> None:
     """Print the table and the sentences, or JSON.
 
-    Raises
-    ------
-    ConfigError
-        ``--within`` is no duration.
+    Parameters
+    ----------
+    within_s : sequence of float
+        ``futures.within_s``, which commands read before they simulate.
     """
     from presage.cli.output.json_output import message_content, print_json
     from presage.cli.scheduling.cluster.when.when_tables import print_answers
@@ -31,7 +45,7 @@ def print_starts(
     found = answers_message(
         answers,
         snapshot,
-        within_s=[seconds_of(one, "--within") for one in within],
+        within_s=within_s,
         time_unix_s=snapshot.now_s,
         samples=futures.samples,
         horizon_s=futures.horizon_s,

@@ -24,7 +24,7 @@ from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node, pod
 
 RUN_S = 1000.0
-WITH_FEATURES: Any = {"annotations": {JOB_FEATURES: to_json(features())}}
+WITH_FEATURES: dict[str, Any] = {"annotations": {JOB_FEATURES: to_json(features())}}
 
 
 class Certain:
@@ -100,6 +100,24 @@ def test_an_active_deadline_is_a_time_limit():
         (answer,) = asked(cluster, "default/two", forecaster=NoForecasts)
         assert answer.verdict is Verdict.PREDICTED
         assert 0 < answer.start.quantile_s(0.5) <= 200
+
+
+def test_pods_that_terminate_end_by_the_time_of_their_deletion():
+    with gated_cluster(node("n0", gpus=4), forecaster=Certain) as cluster:
+        cluster.create_gang("one", 4, **WITH_FEATURES)
+        cluster.settle()
+        begin(cluster)
+        cluster.advance(100)
+        cluster.create_gang("two", 4, **WITH_FEATURES)
+        snapshot = cluster.snapshot()
+        text = datetime.fromtimestamp(cluster.now_s + 30, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for one in snapshot.pods.values():
+            if one["spec"].get("nodeName"):
+                one["metadata"]["deletionTimestamp"] = text
+        copied = copy_gate(cluster.gate, snapshot, cluster.now_s)
+        (answer,) = what_if(copied, ["default/two"], policy="gang", forecaster=Certain(), samples=5)
+        assert answer.start is not None
+        assert answer.start.quantile_s(0.5) == pytest.approx(30, abs=2)
 
 
 def test_gangs_that_cannot_be_planned_say_why():

@@ -23,7 +23,8 @@ NOTE = JobNote(own_minutes=600, set_minutes=60, predicted_s=1500, median_s=900, 
 
 def job_line(comment: str = "(null)", **changes: str) -> str:
     cells = {
-        "JobID": "2", "ArrayJobID": "2", "ArrayTaskID": "N/A", "State": "PENDING",
+        "JobID": "2", "ArrayJobID": "2", "ArrayTaskID": "N/A", "HetJobID": "N/A",
+        "State": "PENDING",
         "Reason": "Resources", "PriorityLong": "4294901758", "Partition": "main", "NumNodes": "2",
         "NumTasks": "3", "TimeLimit": "1-02:00:00", "TimeUsed": "0:00", "SubmitTime": "1795779677",
         "EligibleTime": "1795779678", "StartTime": "N/A", "EndTime": "N/A",
@@ -65,6 +66,10 @@ def test_a_line_of_squeue_is_a_job():
         ({"tres_per_job": "gres:gpu=5,gres:nvme:1"}, 5, ""),
         ({"tres_per_job": "N/A"}, 0, ""),
         ({"tres_per_job": "gres:gpu:a100:1,gres:gpu:v100:1"}, None, "a100"),
+        ({"tres_per_job": "gres:gpu:4", "tres_per_node": "gres:gpu:2"}, 4, ""),
+        ({"tres_per_job": "gres:gpu:4", "tres_per_node": "gres:gpu:a100:2"}, 4, "a100"),
+        ({"tres_per_job": "gres:gpu:1g.10gb:2"}, 2, "1g.10gb"),
+        ({"tres_per_job": "gres:gpu:a100_3g.20gb:1"}, 1, "a100_3g.20gb"),
         ({"tres_per_socket": "gres:gpu:1"}, None, ""),
     ],
 )
@@ -113,6 +118,16 @@ def test_no_text_breaks_the_parsers(text):
     list(parse_gres(text))
 
 
+def test_parts_of_heterogeneous_jobs_are_marked():
+    assert parsed(job_line(HetJobID="2")).is_heterogeneous
+    assert not parsed(job_line()).is_heterogeneous
+
+
+def test_a_running_job_of_a_fast_clock_is_not_left_out():
+    job = parsed(job_line(State="RUNNING", TimeUsed="INVALID"))  # it started in squeue's future
+    assert job.used_s == 0
+
+
 def test_a_comment_of_a_user_is_no_note():
     line = job_line("x" * 40 + "presage: limit=1")
     assert parsed(line).note is None
@@ -130,7 +145,7 @@ def test_nodes_have_their_partitions_gpus_and_state():
     [
         ("idle+planned", True), ("allocated", True), ("idle~", True), ("mixed+drain", False),
         ("down*", False), ("idle+maintenance", False), ("idle+drain", False),
-        ("down+not_responding", False), ("reserved", False),
+        ("down+not_responding", False), ("reserved", False), ("idle+cloud+powered_down", True),
     ],
 )  # fmt: skip
 def test_jobs_start_on_nodes_that_are_neither_down_nor_drained(state, is_available):
@@ -141,6 +156,8 @@ def test_jobs_start_on_nodes_that_are_neither_down_nor_drained(state, is_availab
 def test_gpus_of_several_types_and_of_none():
     (node,) = parse_nodes(node_line(Gres="gpu:a100:2(S:0-1),gpu:v100:1,nvme:3"))
     assert node.gpus == {"a100": 2, "v100": 1}
+    (node,) = parse_nodes(node_line(Gres="gpu:1g.10gb:7,gpu:3g.40gb:2(S:0)"))
+    assert node.gpus == {"1g.10gb": 7, "3g.40gb": 2}
     (node,) = parse_nodes(node_line(Gres="gpu:2"))
     assert node.gpus == {"": 2}
     (node,) = parse_nodes(node_line(Gres="(null)"))

@@ -88,6 +88,19 @@ def test_slurm_plans_by_time_limits_and_jobs_end_by_their_forecasts():
     assert starts_s(found, "3", "4", "5") == [1000.0, 0.0, 2000.0]
 
 
+def test_slurm_plans_that_running_jobs_end_at_their_limits():
+    # Job 1 has half of its forecast behind it, and is planned to run for another 3100 s.
+    jobs = [
+        running("1", used_s=500),
+        queued("3", gpus=2),
+        queued("4", limit_s=3000.0),
+        queued("5", limit_s=3200.0),
+    ]
+    found = copied(jobs, [node(gpus=2)])
+    assert starts_s(found, "4") == [0.0]
+    assert starts_s(copied([jobs[0], jobs[1], jobs[3]], [node(gpus=2)]), "5") == [1500.0]
+
+
 def test_without_backfilling_jobs_start_in_order():
     jobs = [running("1"), queued("3", gpus=2), queued("4", limit_s=60.0)]
     found = copied(jobs, [node(gpus=2)], has_backfill=False)
@@ -138,6 +151,20 @@ def test_fewer_gpus_are_asked_about_as_a_variant():
     assert one.end.quantile_s(0.5) == 2000.0  # half of the GPUs take twice as long
 
 
+def test_another_type_is_planned_by_the_limit_too():
+    # As requested, job 4 waits for the V100. On an A100 it ends by its limit before job 3 begins.
+    nodes = [node("n1", 2), node("n2", gpu_type="v100")]
+    jobs = [
+        running("1"), running("2", on_nodes=("n2",)), queued("3", gpus=2, gpu_type="a100"),
+        queued("4", gpu_type="v100", limit_s=HOUR_S / 2),
+    ]  # fmt: skip
+    found = copied(jobs, nodes)
+    variants = [AS_REQUESTED, Variant(kinds=found.kinds["a100"])]
+    as_requested, on_a100 = asked(found, "4", variants=variants)
+    assert as_requested.start.quantile_s(0.5) == 1000.0
+    assert on_a100.start.quantile_s(0.5) == 0.0
+
+
 def test_a_begin_time_is_waited_for():
     jobs = [queued("1", eligible_unix_s=int(NOW_S) + 500, reason="BeginTime")]
     assert starts_s(copied(jobs), "1") == [500.0]
@@ -147,6 +174,53 @@ def test_running_shards_hold_their_gpu():
     nodes = [node(gpus=1, shards=10)]
     jobs = [running("1", gpus=0, shards=3), running("2", gpus=0, shards=4), queued("3")]
     assert starts_s(copied(jobs, nodes), "3") == [1000.0]
+
+
+def test_shards_and_whole_gpus_are_on_different_devices():
+    nodes = [node(gpus=2, shards=20)]
+    jobs = [
+        running("1", used_s=500, gpus=0, shards=3), running("2", used_s=400), queued("3"),
+        running("4", used_s=300, gpus=0, shards=7),
+    ]  # fmt: skip
+    found = copied(jobs, nodes)
+    devices = {one: status.allocations[0].device for one, status in found.snapshot.active.items()}
+    assert devices["1"] == devices["4"] != devices["2"]
+    assert starts_s(found, "3") == [600.0]
+
+
+def test_a_running_job_whose_request_is_not_read_holds_the_other_gpus_of_its_nodes():
+    jobs = [running("1", used_s=500, gpus=None), running("2"), queued("3")]
+    (answer,) = asked(copied(jobs, [node(gpus=3)]), "3")
+    assert answer.start.quantile_s(0.5) == 500.0
+    assert any("1 running job whose request" in one for one in answer.basis.assumptions)
+
+
+@pytest.mark.parametrize("state", ["COMPLETING", "STAGE_OUT"])
+def test_jobs_that_have_ended_hold_no_gpus(state):
+    jobs = [running("1", state=state), queued("2")]
+    assert starts_s(copied(jobs), "2") == [0.0]
+
+
+def test_suspended_jobs_and_nodes_without_power_are_named():
+    jobs = [running("1", state="SUSPENDED"), queued("2")]
+    (answer,) = asked(copied(jobs, [node(), node("n2", is_powered_down=True)]), "2")
+    assert answer.start.quantile_s(0.5) == 0.0
+    assert {"1 suspended job resumed now", "1 node powered up without delay"} <= set(
+        answer.basis.assumptions
+    )
+
+
+def test_later_arrivals_have_the_limits_of_the_jobs_that_they_repeat():
+    ended = queued("3", state="COMPLETED", started_unix_s=990_000, ended_unix_s=993_000)
+    found = copied([running("1"), queued("2"), ended])
+    jobs = [found.snapshot.jobs["2"], found.snapshot.past.jobs[0].job]
+    plans = found.planned_by.predictions([(one, "a100") for one in jobs])
+    assert [one.runtime_s for one in plans] == [HOUR_S, HOUR_S]
+
+
+def test_gpus_of_the_whole_job_may_be_on_more_nodes_than_the_least():
+    nodes = [node("n1", 2), node("n2", 2)]
+    assert starts_s(copied([queued("1", gpus=3, is_per_node=False)], nodes), "1") == [0.0]
 
 
 def test_ended_jobs_correct_forecasts_of_the_same_features():
@@ -174,6 +248,7 @@ def test_ended_jobs_correct_forecasts_of_the_same_features():
         ({"gpus": 0}, "requests no GPUs"),
         ({"gpus": 0, "shards": 2}, "requests shards"),
         ({"gpus": None}, "request of GPUs is not read"),
+        ({"is_heterogeneous": True}, "part of a heterogeneous job"),
     ],
 )
 def test_jobs_that_wait_for_more_than_gpus_have_no_start(changes, why):
@@ -200,6 +275,14 @@ def test_jobs_that_fit_on_no_available_nodes_are_impossible(changes, why):
     assert why in answer.why
 
 
+def test_another_request_of_an_impossible_job_is_not_called_impossible():
+    found = copied([queued("1", gpus=3)], [node("n1", 2)])
+    as_requested, fewer = asked(found, "1", variants=[AS_REQUESTED, Variant(gpus=2)])
+    assert as_requested.verdict is Verdict.IMPOSSIBLE
+    assert fewer.verdict is Verdict.UNKNOWN
+    assert "can never run as requested: it needs 3 GPUs" in fewer.why
+
+
 def test_jobs_on_drained_nodes_run_elsewhere():
     nodes = [node("n1", is_available=False), node("n2")]
     elsewhere, waiting = asked(copied([running("1"), queued("2")], nodes), "1", "2")
@@ -220,6 +303,7 @@ def test_a_cluster_without_gpus_has_no_starts():
     [
         {"median_s": float("nan")}, {"median_s": -1.0}, {"predicted_s": 1.0}, {"quantile": 0.5},
         {"quantile": 1.0}, {"median_s": None}, {"predicted_s": float("inf")},
+        {"quantile": 0.50001, "predicted_s": 1e200},
     ],
 )  # fmt: skip
 def test_a_note_without_a_sound_forecast_counts_as_none(changes):

@@ -51,31 +51,33 @@ def when(
 
     The gate's policy is simulated from the present state of the API server, with run times drawn
     from forecasts of the pods' features. Give the policy and the predictor of the gate. Nothing is
-    changed.
+    changed. Simulations stop after 20 seconds: then the complete ones answer.
     """
-    from presage.cli.scheduling.what_if_output import print_starts
+    from presage.cli.scheduling.what_if_output import print_starts, stop_after_limit
     from presage.schedulers.kubernetes.gate.gang_gate import Gate
     from presage.schedulers.kubernetes.gate.gate_snapshot import copy_gate
     from presage.schedulers.what_if.what_if import what_if
 
+    within_s = futures.within_s
     make_forecaster = planning.forecaster()
     gate = Gate(planning.gang_policy(), make_forecaster, topology.fleet_options())
     with cluster.connected() as (_, cache):
         snapshot = copy_gate(gate, cache.snapshot(), time.time())
     answers = what_if(
         snapshot,
-        _requested(snapshot, gangs),
+        _requested_jobs(snapshot, gangs),
         policy=planning.policy,
         forecaster=make_forecaster(),
         variants=list(_variants(gpus or (), kinds or ())),
         samples=futures.samples,
         horizon_s=futures.horizon_s,
         ends=bool(gangs),
+        should_stop=stop_after_limit(),
     )
-    print_starts(answers, snapshot, futures, as_json=as_json)
+    print_starts(answers, snapshot, futures, within_s, as_json=as_json)
 
 
-def _requested(snapshot: Snapshot, gangs: Sequence[str] | None) -> list[str]:
+def _requested_jobs(snapshot: Snapshot, gangs: Sequence[str] | None) -> list[str]:
     """Return the named gangs, or all that wait."""
     reserved = [one for one, status in snapshot.active.items() if status.phase == "reserved"]
     waiting = [*reserved, *snapshot.pending, *snapshot.closed]

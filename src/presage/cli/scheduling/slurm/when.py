@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _Jobs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="Ids of jobs or arrays; all waiting jobs if left out."),
+    typer.Argument(
+        metavar="[JOB]...", help="Ids of jobs or arrays; all that wait for GPUs if left out."
+    ),
 ]
 
 
@@ -45,19 +47,21 @@ def when(
 
     Slurm's backfilling is simulated from the present state of squeue and sinfo, with run times
     drawn from the forecasts that the bridge has noted. Jobs without a forecast use a random part of
-    their time limits. Nothing is changed. It needs no more rights than squeue.
+    their time limits. Nothing is changed. Users need the right to run squeue only. Simulations stop
+    after 20 seconds: then the complete ones answer.
     """
     import time
 
-    from presage.cli.scheduling.what_if_output import print_starts
+    from presage.cli.scheduling.what_if_output import print_starts, stop_after_limit
     from presage.schedulers.slurm.when.slurm_queue import read_state
     from presage.schedulers.slurm.when.slurm_snapshot import copy_slurm
     from presage.schedulers.what_if.what_if import what_if
 
+    within_s = futures.within_s
     copied = copy_slurm(read_state(time.time()))
     answers = what_if(
         copied.snapshot,
-        _requested(copied, jobs),
+        _requested_jobs(copied, jobs),
         policy=copied.policy,
         forecaster=copied.forecaster,
         planned_by=copied.planned_by,
@@ -65,15 +69,17 @@ def when(
         samples=futures.samples,
         horizon_s=futures.horizon_s,
         ends=bool(jobs),
+        should_stop=stop_after_limit(),
     )
-    print_starts(answers, copied.snapshot, futures, as_json=as_json)
+    print_starts(answers, copied.snapshot, futures, within_s, as_json=as_json)
 
 
-def _requested(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
-    """Return the named jobs, or all that wait for GPUs."""
+def _requested_jobs(copied: SlurmCopy, jobs: Sequence[str] | None) -> list[str]:
+    """Return the named jobs, or all that wait for GPUs only."""
     snapshot = copied.snapshot
     if not jobs:
-        return [*snapshot.pending, *(one.job.job_id for one in snapshot.returning)]
+        returning = (one.job.job_id for one in snapshot.returning)
+        return [*snapshot.pending, *returning, *snapshot.impossible]
     found: list[str] = []
     for name in jobs:
         tasks = copied.jobs_named(name)

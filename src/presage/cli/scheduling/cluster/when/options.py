@@ -90,6 +90,19 @@ class FutureOptions:
     ] = 7.0
 
     @property
+    def within_s(self) -> list[float]:
+        """Times of the printed probabilities in seconds.
+
+        Raises
+        ------
+        ConfigError
+            ``--within`` is no duration.
+        """
+        from presage.cli.options.common import seconds_of
+
+        return [seconds_of(one, "--within") for one in self.within or WITHIN]
+
+    @property
     def horizon_s(self) -> float:
         """Length of a simulated future in seconds."""
         return self.horizon_days * 86_400
