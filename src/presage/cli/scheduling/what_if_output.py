@@ -43,13 +43,9 @@ def print_starts(
 
     within = futures.within or WITHIN
     found = answers_message(
-        answers,
-        snapshot,
-        within_s=within_s,
-        time_unix_s=snapshot.now_s,
-        samples=futures.samples,
-        horizon_s=futures.horizon_s,
-    )
+        answers, snapshot, within_s=within_s, time_unix_s=snapshot.now_s,
+        samples=futures.samples, horizon_s=futures.horizon_s,
+    )  # fmt: skip
     if as_json:
         print_json(message_content(found))
     else:

@@ -12,6 +12,9 @@ from presage.errors import ConfigError, UnknownJobError
 from presage.system.text.terminal import say
 
 
+_Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="Names of jobs.")]
+
+
 @command(
     examples="""
     presage cluster cancel resnet-1f2e3d4c
@@ -20,9 +23,7 @@ from presage.system.text.terminal import say
 )
 def cancel(
     connection: ConnectionOptions,
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB...]", help="Names of jobs.")
-    ] = None,
+    jobs: _Jobs = None,
     user: Annotated[
         str, typer.Option(metavar="NAME", help="Cancel all jobs of this user that are not over.")
     ] = "",
