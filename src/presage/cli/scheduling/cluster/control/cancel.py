@@ -11,7 +11,6 @@ from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.errors import ConfigError, UnknownJobError
 from presage.system.text.terminal import say
 
-
 _Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help="Names of jobs.")]
 
 
