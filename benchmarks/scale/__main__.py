@@ -37,7 +37,8 @@ of the machine, which has two cores.
 ## Loss and drain of a node
 
 The controller's core with its journal in SQLite; a fifth as many nodes again are empty. Each value
-is the median of up to 20 events, and the slowest one.
+is the median of up to 20 events, and the slowest one. The target for the loss or drain of one of
+10,000 nodes is 50 ms.
 """
 
 STREAMS_TEXT = """\
@@ -47,6 +48,7 @@ A controller process with a stream to each simulated agent, over gRPC on one mac
 repeat the last report; whole reports have 10 tasks. In the last column agents report at the pace
 that the controller requests for so many nodes, each with running tasks: heartbeats and whole
 reports, and what the controller does by itself. It is computed from the columns before it.
+The target is half of a core at 10,000 nodes. Numbers of nodes without a row were not measured.
 """
 
 

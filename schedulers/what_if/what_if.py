@@ -29,6 +29,7 @@ from presage.system.text.units import counted
 
 SAMPLES = 50
 HORIZON_S = 7 * 86_400.0
+LIMIT_S = 20.0  # for the simulations of an answer; then the complete futures answer
 MAX_SAMPLES, MAX_VARIANTS, MAX_HORIZON_S = 1_000, 64, 366 * 86_400.0
 NEVER_S = 1e12  # run time of a job that does not end, and
 AT_ONCE_S = 1e-3  # of one that ends at once: between them lies each unknown run time

@@ -21,13 +21,12 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.what_if.answer import Answer
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
-from presage.schedulers.what_if.what_if import HORIZON_S, SAMPLES, what_if
+from presage.schedulers.what_if.what_if import HORIZON_S, LIMIT_S, SAMPLES, what_if
 from presage.serving.authentication.callers import Caller
 from presage.system.text.known_names import did_you_mean
 
 MAX_WAITING = 8  # questions
 MAX_TIMES = 32  # of within_s
-LIMIT_S = 20.0  # for the simulations of an answer
 
 
 class Questions:

@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from presage.schedulers.what_if.snapshot import Snapshot
 
 
-LIMIT_S = 20.0  # for all simulations of one answer, as of a controller
-
-
 def stop_after_limit() -> Callable[[], bool]:
-    """Return a function that says whether ``LIMIT_S`` has passed since this call."""
+    """Return a function that says whether the limit of an answer has passed since this call."""
+    from presage.schedulers.what_if.what_if import LIMIT_S
+
     end_s = time.monotonic() + LIMIT_S
     return lambda: time.monotonic() > end_s
 
