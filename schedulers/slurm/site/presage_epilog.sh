@@ -3,7 +3,7 @@
 # EpilogSlurmctld of its own calls this file from it. It never fails, so no job is affected.
 export SLURM_CONF="${SLURM_CONF:-@CONF@}" SLURM_TIME_FORMAT=%s
 folder=@STATE@/ended
-record=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=@FORMAT@ 2>/dev/null)
+record=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" @FORMAT@ 2>/dev/null)
 case $record in
   *presage:*) ;;
   *) exit 0 ;;

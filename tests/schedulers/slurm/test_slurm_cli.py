@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
 
-from presage.cli.scheduling import what_if_output
 from presage.schedulers.slurm.site_files import EPILOG, JOB_SUBMIT
 from presage.schedulers.slurm.slurm_commands import run_slurm
+from presage.schedulers.slurm.watch.slurm_job import FORMAT
+from presage.schedulers.what_if import what_if
 from tests.cli.test_terminal import run
 from tests.schedulers.slurm.when.test_slurm_queue import job_line, node_line
 
@@ -25,6 +27,7 @@ def test_site_files_name_the_state_folder_and_slurm_conf(monkeypatch, capsys, tm
     assert f'SOCKET = "{state}/bridge.sock"' in script.read_text()
     assert f"{state}/ended" in epilog.read_text()
     assert f"{tmp_path}/slurm.conf" in epilog.read_text()
+    assert re.findall(r"--Format=\S+", epilog.read_text()) == [FORMAT]
     assert "@" not in epilog.read_text().replace('"$@"', "")
     assert epilog.stat().st_mode & 0o777 == 0o755
     subprocess.run(["sh", "-n", str(epilog)], check=True)
@@ -105,6 +108,6 @@ def test_simulations_stop_after_the_limit(monkeypatch, capsys, tmp_path):
     assert [(row["job_id"], row["verdict"]) for row in answers] == [
         (str(i), "predicted") for i in range(1, 4)
     ]
-    monkeypatch.setattr(what_if_output, "LIMIT_S", -1.0)
+    monkeypatch.setattr(what_if, "LIMIT_S", -1.0)
     assert run(monkeypatch, "slurm", "when", "1") == 0
     assert "no future could be simulated in time" in " ".join(capsys.readouterr().out.split())
