@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.slurm.replay import GPUS, LIMITS, NODES, replay
+from benchmarks.slurm.replay import GPUS, LIMITS, NODES, SHORT_FIRST, replay
 from benchmarks.slurm.simulated import simulated_waits_s
 from benchmarks.slurm.workload import USERS, make_jobs
 
@@ -36,18 +36,23 @@ def main() -> None:
                     jobs, user, limits, speed=args.speed, backfill=not args.no_backfill
                 )
                 waits_s = np.array(waited)
-                simulated_s = simulated_waits_s(jobs, user, limits, backfill=not args.no_backfill)
+                simulated_s = (
+                    []  # Slurm's priorities are not simulated
+                    if limits == SHORT_FIRST
+                    else simulated_waits_s(jobs, user, limits, backfill=not args.no_backfill)
+                )
                 row = {
                     "seed": seed, "jobs": args.jobs, "load": args.load, "speed": args.speed,
                     "users": user, "limits": limits, "backfill": not args.no_backfill,
                     "mean_min": round(float(waits_s.mean()) / 60, 2),
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
-                    "simulated_mean_min": round(float(np.mean(simulated_s)) / 60, 2),
                     "waits_s": [round(float(wait_s)) for wait_s in waits_s],
                     "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
                     "starts": [[one and round(one) for one in row] for row in starts],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
+                if simulated_s:
+                    row["simulated_mean_min"] = round(float(np.mean(simulated_s)) / 60, 2)
                 with args.out.open("a") as out:
                     out.write(json.dumps(row) + "\n")
                 shown = {name: value for name, value in row.items() if not isinstance(value, list)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import tempfile
@@ -26,7 +27,14 @@ _POLL_S = 0.3
 # OverTimeLimit: the lag of a busy machine, times the speed of the clock, must not end a job whose
 # limit is its run time. Slurm plans without it.
 _SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100", "OverTimeLimit=30")
-LIMITS = ("as requested", "predicted", "true")
+# Priority of jobs with a nice value: twice the predicted run time weighs as an hour of waiting.
+_AGEING = (
+    "PriorityType=priority/multifactor", "PriorityWeightAge=168000", "PriorityMaxAge=7-0",
+    "PriorityCalcPeriod=1",
+)  # fmt: skip
+_NICE_PER_DOUBLING = 1000
+SHORT_FIRST = "predicted, short first"
+LIMITS = ("as requested", "predicted", SHORT_FIRST, "true")
 
 
 def replay(
@@ -39,12 +47,17 @@ def replay(
     user : str
         Of ``USERS``.
     limits : str
-        Of ``LIMITS``: those of the user, the bridge's by a forecast, or the true run time.
+        Of ``LIMITS``: those of the user, the bridge's by a forecast, these with a nice value by
+        the predicted run time and priorities that grow with the wait, or the true run time.
     speed : float
         How many times faster than real the cluster's clock runs.
     """
     folder = Path(tempfile.mkdtemp(prefix="presage-slurm-"))
-    settings = _SETTINGS if backfill else (*_SETTINGS, "SchedulerType=sched/builtin")
+    settings: tuple[str, ...] = (
+        _SETTINGS if backfill else (*_SETTINGS, "SchedulerType=sched/builtin")
+    )
+    if limits == SHORT_FIRST:
+        settings += _AGEING
     try:
         with (
             slurm_site(folder, speed=speed, settings=settings, nodes=NODES, gpus=GPUS) as site,
@@ -88,7 +101,12 @@ def _replayed(
             predicted_s=job.quantile_s,
             median_s=job.median_s,
         )
-        return Changes(time_limit_minutes=note.set_minutes, note=note.text()).lines()
+        nice = round(_NICE_PER_DOUBLING * math.log2(max(1.0, job.median_s / 60)))
+        return Changes(
+            time_limit_minutes=note.set_minutes,
+            nice=nice if limits == SHORT_FIRST else None,
+            note=note.text(),
+        ).lines()
 
     begin_s = int(site.cluster.run("date", "+%s")) + 60 + len(jobs)
     with site.answering(respond):
@@ -97,7 +115,11 @@ def _replayed(
             when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s + job.submit_s))
             options = [f"--time={own}", f"--begin={when}", f"--job-name=j{job.index}"]
             options += [f"--gres=gpu:a100:{job.gpus}"]
-            env = {"SLURM_PRESAGE_JOB": str(job.index)} if limits == "predicted" else {}
+            env = (
+                {"SLURM_PRESAGE_JOB": str(job.index)}
+                if limits in ("predicted", SHORT_FIRST)
+                else {}
+            )
             site.cluster.submit(f"sleep {job.runtime_s:.0f}", *options, env=env)
     questions = Questions(site, begin_s)
     starts_s = _starts_s(site, len(jobs), questions.ask)
