@@ -32,23 +32,24 @@ def main() -> None:
         for user in args.users:
             for limits in args.limits:
                 begin_s = time.monotonic()
-                waited, starts = replay(
-                    jobs, user, limits, speed=args.speed, backfill=not args.no_backfill
-                )
-                waits_s = np.array(waited)
+                found = replay(jobs, user, limits, speed=args.speed, backfill=not args.no_backfill)
+                waits_s = np.array(found.waits_s)
                 simulated_s = (
                     []  # Slurm's priorities are not simulated
                     if limits == SHORT_FIRST
-                    else simulated_waits_s(jobs, user, limits, backfill=not args.no_backfill)
+                    else simulated_waits_s(
+                        jobs, user, limits, found.ran_s, backfill=not args.no_backfill
+                    )
                 )
                 row = {
                     "seed": seed, "jobs": args.jobs, "load": args.load, "speed": args.speed,
                     "users": user, "limits": limits, "backfill": not args.no_backfill,
                     "mean_min": round(float(waits_s.mean()) / 60, 2),
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
-                    "waits_s": [round(float(wait_s)) for wait_s in waits_s],
+                    "waits_s": [round(wait_s) for wait_s in found.waits_s],
+                    "ran_s": [round(ran_s) for ran_s in found.ran_s],
                     "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
-                    "starts": [[one and round(one) for one in row] for row in starts],
+                    "starts": [[one and round(one) for one in row] for row in found.starts],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
                 if simulated_s:

@@ -60,7 +60,7 @@ were then planned by the time that they had left, and not by their limits.
 _STARTS = """
 ## Predicted starts
 
-Every 20 minutes of the replays' clock, the start of each waiting job is predicted: by
+Every hour of the replays' clock, the start of each waiting job is predicted: by
 [`presage slurm when`](../schedulers/slurm.md#when-will-a-job-start) with {samples} futures, from
 the state and the forecasts of that time, and by `squeue --start`. Neither knows of later
 submissions. "Contained" is the part of the true starts within the 80 % interval, widened by a

@@ -22,7 +22,7 @@ from presage.schedulers.slurm.when.slurm_snapshot import copy_slurm
 from presage.schedulers.what_if.answer import Distribution, Verdict
 from presage.schedulers.what_if.what_if import what_if
 
-EVERY_S = 1200.0  # of the cluster's clock
+EVERY_S = 3600.0  # of the cluster's clock
 SAMPLES = 25
 LIMIT_S = 10.0  # of the processor, for the answers of one time; then fewer futures answer
 _DAY_S = 86_400.0
@@ -82,7 +82,7 @@ class Questions:
         state = read_state(now_s)
         self._found.append((replace(state, ended_for_s=now_s - self._begin_s), starts))
 
-    def answered(self, starts_s: Mapping[str, tuple[float, float]]) -> Iterator[PredictedStart]:
+    def answered(self, starts_s: Mapping[str, float]) -> Iterator[PredictedStart]:
         """Yield the answers about all jobs that waited, next to their true starts."""
         for state, planned in self._found:
             end_s = time.process_time() + LIMIT_S
@@ -106,7 +106,7 @@ class Questions:
                 is_known = answer.verdict is Verdict.PREDICTED
                 at_s = planned.get(answer.job_id, 0)
                 yield PredictedStart(
-                    starts_s[answer.job_id][0] - state.now_unix_s,
+                    starts_s[answer.job_id] - state.now_unix_s,
                     *_interval(answer.start if is_known else None),
                     max(0.0, at_s - state.now_unix_s) if at_s else None,
                 )

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -24,6 +25,8 @@ from presage.schedulers.slurm.watch.watcher import Watcher
 NODES, GPUS = 4, 8  # nodes, and GPUs of each
 LEAD_MINUTES = 4
 _POLL_S = 0.3
+_TIMES = ("EligibleTime", "StartTime", "EndTime")
+_FIELD = re.compile(rf"(JobId|JobState|{'|'.join(_TIMES)})=")
 # OverTimeLimit: the lag of a busy machine, times the speed of the clock, must not end a job whose
 # limit is its run time. Slurm plans without it.
 _SETTINGS = ("MinJobAge=1000000", "MaxJobCount=20000", "DefMemPerCPU=100", "OverTimeLimit=30")
@@ -37,10 +40,28 @@ SHORT_FIRST = "predicted, short first"
 LIMITS = ("as requested", "predicted", SHORT_FIRST, "true")
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What happened in a replay, in seconds of the cluster's clock.
+
+    Attributes
+    ----------
+    waits_s, ran_s : list of float
+        Waiting time and run time of each job. Slurm takes time to start and end jobs, and the
+        speed of the clock multiplies it: they run longer than they sleep.
+    starts : list of PredictedStart
+        Predicted starts.
+    """
+
+    waits_s: list[float]
+    ran_s: list[float]
+    starts: list[PredictedStart]
+
+
 def replay(
     jobs: Sequence[ReplayJob], user: str, limits: str, *, speed: float, backfill: bool = True
-) -> tuple[list[float], list[PredictedStart]]:
-    """Return the waiting time of each job in seconds of the cluster's clock, and predicted starts.
+) -> Replayed:
+    """Run all jobs in a cluster of their own.
 
     Parameters
     ----------
@@ -85,9 +106,7 @@ class _Watching:
         self._thread.join()
 
 
-def _replayed(
-    site: Site, jobs: Sequence[ReplayJob], user: str, limits: str
-) -> tuple[list[float], list[PredictedStart]]:
+def _replayed(site: Site, jobs: Sequence[ReplayJob], user: str, limits: str) -> Replayed:
     by_index = {str(job.index): job for job in jobs}
 
     def respond(request: bytes) -> bytes:
@@ -122,30 +141,29 @@ def _replayed(
             )
             site.cluster.submit(f"sleep {job.runtime_s:.0f}", *options, env=env)
     questions = Questions(site, begin_s)
-    starts_s = _starts_s(site, len(jobs), questions.ask)
-    waits_s = [start_s - eligible_s for start_s, eligible_s in starts_s.values()]
-    return waits_s, list(questions.answered(starts_s))
+    times_s = _times_s(site, len(jobs), questions.ask)
+    return Replayed(
+        [one["StartTime"] - one["EligibleTime"] for one in times_s.values()],
+        [one["EndTime"] - one["StartTime"] for one in times_s.values()],
+        list(questions.answered({name: one["StartTime"] for name, one in times_s.items()})),
+    )
 
 
-def _starts_s(
-    site: Site, count: int, each_pass: Callable[[], None]
-) -> dict[str, tuple[float, float]]:
-    """Return the start and the eligible time of each job once all have completed."""
-    pattern = re.compile(r"JobId=(\d+)|JobState=(\w+)|EligibleTime=(\S+)|StartTime=(\S+)")
+def _times_s(site: Site, count: int, each_pass: Callable[[], None]) -> dict[str, dict[str, float]]:
+    """Return the eligible time, start and end of each job once all have completed."""
     while True:
         time.sleep(5)
         each_pass()
-        starts_s: dict[str, tuple[float, float]] = {}
+        times_s: dict[str, dict[str, float]] = {}
         ends = 0
         for line in site.cluster.run("scontrol", "--oneliner", "show", "job").splitlines():
-            found = dict(word.split("=", 1) for word in line.split() if pattern.match(word))
+            found = dict(word.split("=", 1) for word in line.split() if _FIELD.match(word))
             ends += found["JobState"] in ("COMPLETED", "TIMEOUT", "FAILED")
             if found["JobState"] in ("TIMEOUT", "FAILED"):
                 raise RuntimeError(f"a job of the replay did not complete: {line[:300]}")
-            times_s = _unix_s(found["StartTime"]), _unix_s(found["EligibleTime"])
-            starts_s[found["JobId"]] = times_s
+            times_s[found["JobId"]] = {name: _unix_s(found[name]) for name in _TIMES}
         if ends == count:
-            return starts_s
+            return dict(sorted(times_s.items(), key=lambda item: int(item[0])))
 
 
 def _unix_s(text: str) -> float:

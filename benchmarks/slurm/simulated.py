@@ -37,16 +37,27 @@ class _Limits:
 
 
 def simulated_waits_s(
-    jobs: Sequence[ReplayJob], user: str, limits: str, *, backfill: bool = True
+    jobs: Sequence[ReplayJob],
+    user: str,
+    limits: str,
+    ran_s: Sequence[float],
+    *,
+    backfill: bool = True,
 ) -> list[float]:
-    """Return the waiting time of each job in seconds; parameters as ``replay``."""
+    """Return the waiting time of each job in seconds; parameters as ``replay``.
+
+    Parameters
+    ----------
+    ran_s : sequence of float
+        Run times of the replay. Time limits are those of the replay as well.
+    """
     minutes = [_limit_minutes(job, user, limits) for job in jobs]
     cluster = Cluster(tuple(Node(f"n{i}", GPUS, "a100", _MEMORY_BYTES) for i in range(NODES)))
     simulation = Simulation(
         cluster,
         Backfill(reserve="all") if backfill else Fifo(),
         _Limits(minutes),
-        TraceDurations({str(job.index): job.runtime_s for job in jobs}),
+        TraceDurations({str(job.index): s for job, s in zip(jobs, ran_s, strict=True)}),
         [Job(str(job.index), job.submit_s, gpus=job.gpus) for job in jobs],
     )
     simulation.run()
