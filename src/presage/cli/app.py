@@ -18,6 +18,7 @@ from presage.cli.measuring.doctor import doctor
 from presage.cli.measuring.features import features
 from presage.cli.measuring.import_tables import import_tables
 from presage.cli.measuring.profile import app as profile_app
+from presage.cli.quickstart.quickstart import quickstart
 from presage.cli.scheduling.cluster.group import app as cluster_app
 from presage.cli.scheduling.inc.group import app as inc_app
 from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
@@ -46,12 +47,14 @@ _TRAIN, _MEASURE = "Train and release", "Measure and inspect"
 app = group(
     "Predict how deep-learning jobs behave before they run, and schedule them by it.",
     examples="""
+    presage quickstart
     presage predict --job model.onnx --device a100
     presage serve --port 50051
     presage simulate --trace examples/trace.csv \\
       --cluster examples/cluster.yaml --policy fifo,srtf
     """,
 )
+add_command(app, quickstart, panel=_PREDICT)
 add_command(app, predict, panel=_PREDICT)
 add_command(
     app,

@@ -1,0 +1,1 @@
+"""``presage quickstart``: a first served forecast, with a picture."""
