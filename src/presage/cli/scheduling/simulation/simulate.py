@@ -30,9 +30,9 @@ Policies = Annotated[
       --cluster examples/cluster.yaml --policy fifo,srtf
 
     # Predict with a release, co-locate jobs as measured, and write a report
-    presage simulate --trace examples/trace.csv \\
-      --cluster examples/cluster.yaml --policy fifo,packing \\
-      --measured data/profiles/cpu-2-zoo \\
+    presage simulate --trace examples/trace.csv --draw-models \\
+      --cluster examples/h200_cluster.yaml --policy sjf,packing \\
+      --measured data/profiles/h200 \\
       --predictor data/pretrained/release --report out.html
 
     # Resize elastic jobs
