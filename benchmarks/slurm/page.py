@@ -37,7 +37,7 @@ most +5 % for those of four times the true time, and at most +20 % of the 99th p
 {summary}
 The mean wait in the simulator with `backfill:reserve=all`, relative to that in Slurm, is
 {simulated}
-(target: within 10 %).
+(target: within 10 %). {repeated}
 
 Mean and 99th percentile of the wait in minutes, for each replay, and the mean of the same jobs in
 the simulator:
@@ -84,6 +84,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     text = _BEGIN.format(
         nodes=NODES, gpus=GPUS, speed=rows[0]["speed"], error=ERROR,
         summary="".join(_summary(ordered)), simulated=_simulated(ordered),
+        repeated=_repeated(ordered),
     )  # fmt: skip
     for row in ordered:
         text += (
@@ -154,6 +155,20 @@ def _simulated(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f"{total:.2f} over all replays, and for one replay {middle:.2f} in the median and "
         f"{low:.2f} to {high:.2f} in the inner 80 %"
+    )
+
+
+def _repeated(rows: Sequence[dict[str, Any]]) -> str:
+    """Return how much the mean wait differs between two replays of the same jobs."""
+    groups: dict[tuple[object, ...], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["users"], row["seed"], row["limits"]), []).append(row["mean_min"])
+    ratios = [first / second for first, second, *_ in (g for g in groups.values() if len(g) > 1)]
+    if not ratios:
+        return ""
+    return (
+        f"Slurm does not repeat itself exactly: in {len(ratios)} replays that ran twice, the mean "
+        f"wait was {min(ratios):.2f} to {max(ratios):.2f} times that of the other run."
     )
 
 

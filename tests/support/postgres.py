@@ -45,6 +45,15 @@ def postgres(folder: Path, database: str) -> Iterator[str]:
         _run([*as_user, *control, "-m", "immediate", "stop"])
 
 
+def create_database(url: str, name: str) -> str:
+    """Create another database on a server; return its URL."""
+    programs = postgres_programs()
+    assert programs is not None
+    server, _, _ = url.rpartition("/")
+    _run([programs / "createdb", "--maintenance-db", url, name])
+    return f"{server}/{name}"
+
+
 def _run(command: list[Any]) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd="/")
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

@@ -1,17 +1,9 @@
-"""Outcome log: acknowledged outcomes are stored exactly once, also after crashes."""
+"""Outcome log in a file: its rows, its modes, disks that are full, and other writers."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -25,20 +17,8 @@ from presage.serving.outcomes.outcome_log import (
     withdraw,
     withdrawn_keys,
 )
+from tests.serving.outcomes.log_support import append, keys, run
 from tests.support.waiting import stays_true
-
-# What every child process begins with: the log at its first argument.
-CHILD = """
-import itertools, os, resource, sys, threading
-from pathlib import Path
-from presage.errors import OutcomeLogError
-from presage.serving.outcomes.outcome_log import OutcomeLog
-
-def append(log, key, size=500):
-    return log.append([(key, key.encode().ljust(size))], reported_by="child").result()
-
-path, *rest = sys.argv[1:]
-"""
 
 
 @pytest.fixture
@@ -50,117 +30,6 @@ def path(tmp_path):
 def log(path):
     with closing(OutcomeLog(path)) as opened:
         yield opened
-
-
-def append(log: OutcomeLog, *outcomes: tuple[str, bytes], by: str = "alice") -> Appended:
-    return log.append(outcomes, reported_by=by).result(timeout=10)
-
-
-def keys(path: Path, after: int = 0) -> list[str]:
-    return [row.idempotency_key for row in read_outcomes(path, after=after)]
-
-
-def start(program: str, *args: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD + program, *map(str, args)]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def run(program: str, *args: object) -> str:
-    out, err = (child := start(program, *args)).communicate(timeout=60)
-    assert child.returncode == 0, err
-    return out
-
-
-# What is appended ------------------------------------------------------------------------------
-
-
-def test_outcomes_are_read_in_the_order_of_appends(log, path):
-    before_s = time.time()
-
-    assert append(log, ("a", b"first"), ("b", b"")) == Appended(accepted=2, duplicates=0)
-    assert append(log, ("c", b"\0third"), by="bob") == Appended(accepted=1, duplicates=0)
-
-    rows = list(read_outcomes(path))
-    assert [(row.idempotency_key, row.message, row.reported_by) for row in rows] == [
-        ("a", b"first", "alice"),
-        ("b", b"", "alice"),
-        ("c", b"\0third", "bob"),
-    ]
-    assert all(before_s <= row.received_at_unix_s <= time.time() for row in rows)
-    assert keys(path, after=rows[0].position) == ["b", "c"]
-    assert keys(path, after=rows[2].position) == []
-
-
-def test_a_key_is_stored_once_with_its_first_report(log, path):
-    append(log, ("a", b"first"))
-
-    assert append(log, ("a", b"second"), ("b", b""), by="bob") == Appended(1, 0, (0,))
-    assert append(log, ("a", b"first")) == Appended(0, 1)
-    assert [(row.idempotency_key, row.message) for row in read_outcomes(path)] == [
-        ("a", b"first"),
-        ("b", b""),
-    ]
-
-
-def test_a_report_with_duplicate_keys(log, path):
-    assert append(log, ("a", b"first"), ("b", b""), ("a", b"first")) == Appended(2, 1)
-    assert keys(path) == ["a", "b"]
-
-
-def test_an_empty_report(log, path):
-    assert append(log) == Appended(0, 0)
-    assert keys(path) == []
-
-
-def test_a_key_may_be_any_text(log, path):
-    texts = ["", "a\0b", "'; DROP TABLE outcomes; --", "\u00e4\U0001f680", "k" * 100_000]
-
-    assert append(log, *((text, b"") for text in texts)) == Appended(5, 0)
-    assert keys(path) == texts
-
-
-def test_a_reopened_log_continues_where_it_was_closed(path):
-    for name in ("a", "b"):
-        with closing(OutcomeLog(path)) as log:
-            append(log, (name, b""))
-
-    with closing(OutcomeLog(path)) as log:
-        assert append(log, ("a", b""), ("c", b"")) == Appended(1, 1)
-    assert keys(path) == ["a", "b", "c"]
-
-
-def test_many_threads_append_at_once(log, path):
-    def report(thread: int) -> None:
-        for i in range(50):
-            assert append(log, (f"{thread}/{i}", b""), ("shared", b"")).accepted >= 1
-
-    threads = [threading.Thread(target=report, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(keys(path)) == sorted([*(f"{t}/{i}" for t in range(8) for i in range(50)),
-                                         "shared"])  # fmt: skip
-
-
-def test_a_follower_reads_each_row_exactly_once(path):
-    seen: list[str] = []
-    with closing(OutcomeLog(path)) as one, closing(OutcomeLog(path)) as other:
-        pending = [
-            log.append([(f"{name}/{i}", b"")], reported_by="")
-            for i in range(300)
-            for name, log in (("one", one), ("other", other))
-        ]
-        position = 0
-        while not all(done.done() for done in pending) or len(seen) < len(pending):
-            for row in read_outcomes(path, after=position):
-                assert row.position > position
-                position = row.position
-                seen.append(row.idempotency_key)
-    assert sorted(seen) == sorted(f"{name}/{i}" for name in ("one", "other") for i in range(300))
 
 
 # Never changed ---------------------------------------------------------------------------------
@@ -193,34 +62,6 @@ def test_no_row_is_changed_or_removed(log, path, statement):
 
 
 # What goes wrong -------------------------------------------------------------------------------
-
-
-def test_a_caller_that_gives_up_does_not_stop_the_log(log, path):
-    for i in range(100):
-        log.append([(f"left/{i}", b"")], reported_by="alice").cancel()
-
-    assert append(log, ("a", b"")) == Appended(1, 0)
-    assert keys(path)[-1] == "a"
-
-
-def test_a_report_that_cannot_be_stored_does_not_stop_the_log(log, path):
-    with pytest.raises(OutcomeLogError, match=r"log\.db cannot be written"):
-        append(log, ("a", b""), ("lone surrogate \ud800", b""))
-
-    assert append(log, ("b", b"")) == Appended(1, 0)
-    assert keys(path) == ["b"]
-
-
-def test_close_finishes_earlier_appends_and_rejects_later_ones(path):
-    log = OutcomeLog(path)
-    pending = [log.append([(str(i), b"")], reported_by="") for i in range(500)]
-    log.close()
-
-    assert [done.result(timeout=0) for done in pending] == [Appended(1, 0)] * 500
-    with pytest.raises(OutcomeLogError, match="is closed"):
-        append(log, ("late", b""))
-    log.close()
-    assert len(keys(path)) == 500
 
 
 def test_a_file_that_is_not_a_database_is_an_error(tmp_path):
@@ -332,79 +173,6 @@ def test_a_full_disk_acknowledges_nothing_and_the_log_recovers_with_space(path):
 
 # Processes -------------------------------------------------------------------------------------
 
-KILLED = """
-log = OutcomeLog(Path(path))
-
-def report(thread):
-    for i in itertools.count():
-        key = f"{rest[0]}/{thread}/{i}"
-        append(log, key)
-        os.write(1, f"{key}\\n".encode())
-
-for thread in range(3):
-    threading.Thread(target=report, args=(thread,), daemon=True).start()
-sys.stdin.read()
-"""
-
-
-def test_outcomes_acknowledged_before_a_kill_are_stored_once(path):
-    rng = random.Random(0)
-    acknowledged: list[str] = []
-    for round_number in range(5):
-        children = [start(KILLED, path, f"{round_number}/{name}") for name in ("a", "b")]
-        for child in children:
-            assert child.stdout is not None
-            acknowledged.append(child.stdout.readline().strip())
-        for child in children:
-            time.sleep(rng.uniform(0, 0.1))
-            child.kill()
-            # Not communicate(), which drops what was read ahead.
-            assert child.stdout is not None
-            assert child.stderr is not None
-            acknowledged += child.stdout.read().splitlines()
-            assert child.wait() == -signal.SIGKILL, child.stderr.read()
-
-    rows = list(read_outcomes(path))
-    assert len(acknowledged) > 10
-    assert set(acknowledged) <= {row.idempotency_key for row in rows}
-    assert len({row.idempotency_key for row in rows}) == len(rows)
-    assert all(row.message == row.idempotency_key.encode().ljust(500) for row in rows)
-    with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-TOGETHER = """
-print("ready", flush=True)
-sys.stdin.readline()
-log = OutcomeLog(Path(path))
-mine = sum(append(log, f"{rest[0]}/{i}").accepted for i in range(40))
-shared = sum(append(log, f"shared/{i}").accepted for i in range(40))
-log.close()
-print(f'{{"mine": {mine}, "shared": {shared}}}')
-"""
-
-
-def test_processes_create_the_log_and_append_concurrently(path):
-    children = [start(TOGETHER, path, number) for number in range(4)]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    results = []
-    for child in children:
-        out, err = child.communicate(timeout=60)
-        assert child.returncode == 0, err
-        results.append(json.loads(out))
-
-    assert [row["mine"] for row in results] == [40] * 4
-    assert sum(row["shared"] for row in results) == 40
-    assert sorted(keys(path)) == sorted(
-        [f"{number}/{i}" for number, i in itertools.product([*range(4), "shared"], range(40))]
-    )
-
 
 def test_a_long_write_only_delays_other_processes(log, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -436,19 +204,6 @@ def test_an_existing_log_keeps_its_mode(path):
 
 
 # Withdrawals ------------------------------------------------------------------------------------
-
-
-def test_outcomes_are_withdrawn_once_by_key_or_by_reporter(log, path):
-    append(log, ("a", b"1"), ("b", b"2"))
-    append(log, ("c", b"3"), by="bob")
-
-    assert withdraw(path, keys=["a", "unknown"]) == 1
-    assert withdraw(path, keys=["a"], reported_by=["bob"]) == 1
-
-    (first, key), (second, other) = withdrawn_keys(path)
-    assert (key, other) == ("a", "c")
-    assert withdrawn_keys(path, after=first) == [(second, "c")]
-    assert keys(path) == ["a", "b", "c"]  # they stay in the log
 
 
 def test_a_log_of_an_older_version_has_no_withdrawals(log, path):
