@@ -22,6 +22,7 @@ from presage.serving.server_options import (
     Tls,
 )
 from presage.system.files.data_folder import default_log
+from presage.system.files.log_address import log_address
 from presage.system.text.help_page import Section, help_page, with_notes
 from presage.system.text.printable import error_line
 
@@ -74,8 +75,9 @@ _LIMITS: Sequence[_Option] = (
     ("--grace-s", float, "SECONDS", GRACE_S, "Seconds to then wait for requests in flight."),
 )
 _OUTCOMES: Sequence[_Option] = (
-    ("--outcomes", Path, "FILE", None,
-     "Log of reported outcomes (default: data/outcomes/log.db in a checkout, else "
+    ("--outcomes", log_address, "LOG", None,
+     "Log of reported outcomes: a file, or the postgresql:// URL of a database that several "
+     "servers share (default: data/outcomes/log.db in a checkout, else "
      "~/.local/state/presage/outcomes/log.db)."),
     ("--false-alarm-outcomes", int, "N", FALSE_ALARM_OUTCOMES,
      "Minimum mean number of outcomes between false alarms of drift."),

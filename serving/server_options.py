@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from presage.system.files.log_address import LogAddress
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 50051
 GRACE_S = 10.0
@@ -73,7 +75,7 @@ class Options:
     rows_per_s: float | None = None
     queue_calls: int = MAX_QUEUED_CALLS
     queue_rows: int = MAX_QUEUED_ROWS
-    outcomes: Path | None = None
+    outcomes: LogAddress | None = None
     access_log: bool = False
     false_alarm_outcomes: int = FALSE_ALARM_OUTCOMES
     drift_s: float = DRIFT_S

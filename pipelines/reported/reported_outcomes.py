@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -29,6 +28,7 @@ from presage.serving.codec.wire_values import read_device, read_job, read_share
 from presage.serving.outcomes import outcome_log
 from presage.serving.outcomes.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.files.log_address import LogAddress, log_name
 
 _JOB = attrgetter(*(field.name for field in fields(Job)))
 _MEMORY = attrgetter(*(field.name for field in fields(MemoryEstimate)))
@@ -91,7 +91,7 @@ class Reported:
 
 
 def read_logs(
-    paths: Sequence[Path],
+    logs: Sequence[LogAddress],
     known_device: KnownDevice,
     known_jobs: Mapping[str, JobFeatures],
 ) -> Reported:
@@ -111,10 +111,10 @@ def read_logs(
     """
     reading = _Reading(known_device, known_jobs)
     by_key: dict[str, list[_Row]] = {}
-    withdrawn = {key for path in paths for _, key in outcome_log.withdrawn_keys(path)}
-    for path in paths:
-        for reported in outcome_log.read_outcomes(path):
-            row = reading.row(str(path), reported)
+    withdrawn = {key for log in logs for _, key in outcome_log.withdrawn_keys(log)}
+    for log in logs:
+        for reported in outcome_log.read_outcomes(log):
+            row = reading.row(log_name(log), reported)
             by_key.setdefault(reported.idempotency_key, []).append(row)
     duplicates = 0
     rows: list[dict[str, Any]] = []

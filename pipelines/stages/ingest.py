@@ -33,6 +33,7 @@ from presage.pipelines.reported.withdrawn import Withdrawal, read_withdrawals, w
 from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.files.atomic_file import write_atomically
 from presage.system.files.data_folder import data_folder
+from presage.system.files.log_address import LogAddress, log_address
 from presage.system.text.progress import training_progress
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
@@ -72,7 +73,7 @@ class IngestResult:
 
 
 def ingest(
-    paths: Sequence[Path],
+    paths: Sequence[LogAddress],
     target: Path = FOLDER,
     *,
     recency: Recency,
@@ -84,7 +85,7 @@ def ingest(
 
     Parameters
     ----------
-    paths : sequence of Path
+    paths : sequence of Path or str
         Logs, to which servers may be appending, and folders of logs (``*.db``).
     target : Path
         Folder to write.
@@ -141,11 +142,13 @@ def _log_position(row: Quarantined) -> tuple[str, int]:
     return row.log, row.position
 
 
-def find_logs(paths: Sequence[Path]) -> list[Path]:
+def find_logs(paths: Sequence[LogAddress]) -> list[LogAddress]:
     """Return the given logs, and the logs in folders; the default folder may not exist."""
-    out: list[Path] = []
+    out: list[LogAddress] = []
     for path in paths:
-        if path.is_dir() or path in {LOGS, data_folder() / "outcomes"}:
+        if isinstance(path, str):
+            out.append(path)
+        elif path.is_dir() or path in {LOGS, data_folder() / "outcomes"}:
             out += sorted(path.glob("*.db"))
         else:
             out.append(path)
@@ -187,7 +190,9 @@ def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], fol
 def main(argv: list[str] | None = None) -> None:
     """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: reported outcomes -> a campaign")
-    parser.add_argument("logs", type=Path, nargs="*", default=[LOGS], help="*.db, or their folder")
+    parser.add_argument(
+        "logs", type=log_address, nargs="*", default=[LOGS], help="*.db, or their folder"
+    )
     parser.add_argument("--to", type=Path, default=FOLDER, help="folder to write")
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")

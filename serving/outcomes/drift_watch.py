@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -30,6 +29,7 @@ from presage.serving.predictor.served_release import Served
 from presage.serving.server.log import log
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.v1 import prediction_pb2 as pb
+from presage.system.files.log_address import LogAddress
 
 MAX_ROWS = 10_000  # newest rows that are evaluated at start or after a delay; earlier ones are not
 _BATCH_ROWS = 16
@@ -102,7 +102,7 @@ class DriftWatch:
 
     def __init__(
         self,
-        path: Path,
+        path: LogAddress,
         served: Served,
         metrics: Metrics,
         policy: DriftPolicy,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-Report = tuple[Sequence[tuple[str, bytes]], str]  # keys and messages, and their reporter
+# Keys and messages, their reporter, and when they arrived (now if it is None).
+Report = tuple[Sequence[tuple[str, bytes]], str, float | None]
 
 
 @dataclass(frozen=True, slots=True)

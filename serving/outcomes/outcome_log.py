@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
-from urllib.parse import urlsplit
 
 from presage.errors import OutcomeLogError
 from presage.serving.outcomes.log_storage import (
@@ -25,28 +24,14 @@ from presage.serving.outcomes.log_storage import (
     ReportedOutcome,
 )
 from presage.serving.outcomes.sqlite_log import SqliteLog
+from presage.system.files.log_address import LogAddress, log_name
 
 __all__ = [
-    "Appended", "LogAddress", "OutcomeLog", "ReportedOutcome", "last_position", "log_address",
-    "log_name", "read_outcomes", "withdraw", "withdrawn_keys",
+    "Appended", "OutcomeLog", "ReportedOutcome", "last_position", "read_outcomes", "withdraw",
+    "withdrawn_keys",
 ]  # fmt: skip
 
-LogAddress = Path | str  # a file, or the URL of a PostgreSQL database
-_SCHEMES = ("postgresql://", "postgres://")
 _MAX_REPORTS = 256  # per commit
-
-
-def log_address(text: str) -> LogAddress:
-    """Return the address of a log: a ``postgresql://`` URL as it is, else a file."""
-    return text if text.startswith(_SCHEMES) else Path(text)
-
-
-def log_name(address: LogAddress) -> str:
-    """Return the name of a log for messages and tables, without a password."""
-    if isinstance(address, Path):
-        return str(address)
-    url = urlsplit(address)
-    return f"postgresql://{url.netloc.rpartition('@')[2]}{url.path}"
 
 
 class OutcomeLog:
@@ -86,13 +71,22 @@ class OutcomeLog:
         self._opened.result()
 
     def append(
-        self, outcomes: Sequence[tuple[str, bytes]], *, reported_by: str
+        self,
+        outcomes: Sequence[tuple[str, bytes]],
+        *,
+        reported_by: str,
+        received_at_unix_s: float | None = None,
     ) -> Future[Appended]:
         """Append keys and messages; the future completes when they are on disk.
 
         A known key is not written again. If it belongs to another outcome, for example because two
         clusters use the same job names, the outcome is in ``conflicting``. A cancelled report is
         written completely or not at all.
+
+        Parameters
+        ----------
+        received_at_unix_s : float, optional
+            When they arrived, if not now: those of another log.
         """
         done: Future[Appended] = Future()
         with self._closing:
@@ -101,7 +95,7 @@ class OutcomeLog:
                     f"outcome log {log_name(self._address)} is closed because the server is "
                     "shutting down; report to another server"
                 )
-            self._reports.put(((outcomes, reported_by), done))
+            self._reports.put(((outcomes, reported_by, received_at_unix_s), done))
         return done
 
     def close(self) -> None:

@@ -198,12 +198,13 @@ def _connected(url: str, *, autocommit: bool = False) -> Any:
 
 
 def _append(database: Any, report: Report) -> Appended:
-    outcomes, reported_by = report
-    now_s, reporter = time.time(), _bytes(reported_by)
+    outcomes, reported_by, received_at_s = report
+    at_s = time.time() if received_at_s is None else received_at_s
+    reporter = _bytes(reported_by)
     new, conflicting = [], []
     for position, (key, message) in enumerate(outcomes):
         stored = _bytes(key)
-        if database.execute(_APPEND, (stored, now_s, reporter, message)).rowcount:
+        if database.execute(_APPEND, (stored, at_s, reporter, message)).rowcount:
             new.append(position)
         elif database.execute(_FIND, (stored,), binary=True).fetchone() != (message,):
             conflicting.append(position)

@@ -203,11 +203,11 @@ def _prepare(database: sqlite3.Connection) -> None:
 
 
 def _append(database: sqlite3.Connection, report: Report) -> Appended:
-    outcomes, reported_by = report
-    now_s = time.time()
+    outcomes, reported_by, received_at_s = report
+    at_s = time.time() if received_at_s is None else received_at_s
     new, conflicting = [], []
     for position, (key, message) in enumerate(outcomes):
-        if database.execute(_APPEND, (key, now_s, reported_by, message)).rowcount:
+        if database.execute(_APPEND, (key, at_s, reported_by, message)).rowcount:
             new.append(position)
         elif database.execute(_FIND, (key,)).fetchone() != (message,):
             conflicting.append(position)

@@ -45,6 +45,15 @@ def postgres(folder: Path, database: str) -> Iterator[str]:
         _run([*as_user, *control, "-m", "immediate", "stop"])
 
 
+def restart(folder: Path) -> None:
+    """Stop the server of a folder at once, as a crash does, and start it again."""
+    programs = postgres_programs()
+    assert programs is not None
+    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    _run([*as_user, programs / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w",
+          "-m", "immediate", "restart"])  # fmt: skip
+
+
 def create_database(url: str, name: str) -> str:
     """Create another database on a server; return its URL."""
     programs = postgres_programs()

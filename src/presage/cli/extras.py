@@ -8,6 +8,7 @@ _PACKAGES = {
     "cluster": "flask werkzeug",
     "kubernetes": "kubernetes",
     "features": "onnx pyarrow pandas psutil",
+    "postgres": "psycopg",
     "profile": "torch pynvml",
     "ray": "ray",
     "schedulers": "sortedcontainers jinja2",

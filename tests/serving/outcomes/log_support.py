@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from presage.serving.outcomes.outcome_log import Appended, LogAddress, OutcomeLog, read_outcomes
+from presage.serving.outcomes.outcome_log import Appended, OutcomeLog, read_outcomes
+from presage.system.files.log_address import LogAddress
 
 # What every child process begins with: the log at its first argument.
 CHILD = """
 import itertools, os, resource, sys, threading
 from pathlib import Path
 from presage.errors import OutcomeLogError
-from presage.serving.outcomes.outcome_log import OutcomeLog, log_address
+from presage.serving.outcomes.outcome_log import OutcomeLog
+from presage.system.files.log_address import log_address
 
 def append(log, key, size=500):
     return log.append([(key, key.encode().ljust(size))], reported_by="child").result()

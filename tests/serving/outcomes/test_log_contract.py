@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from presage.errors import OutcomeLogError
+from presage.serving.outcomes.copied_log import copy_log
 from presage.serving.outcomes.outcome_log import (
     Appended,
     OutcomeLog,
@@ -256,3 +257,38 @@ def test_outcomes_are_withdrawn_once_by_key_or_by_reporter(log, address):
     assert (key, other) == ("a", "c")
     assert withdrawn_keys(address, after=first) == [(second, "c")]
     assert keys(address) == ["a", "b", "c"]  # they stay in the log
+
+
+# Copies ------------------------------------------------------------------------------------------
+
+
+def test_a_copy_has_the_same_rows_and_repeating_it_adds_what_is_new(log, address, tmp_path):
+    append(log, ("a", b"1"), ("b", b"2"))
+    append(log, ("c", b"3"), by="bob")
+    withdraw(address, keys=["b"])
+    copied = tmp_path / "copy.db"
+
+    assert copy_log(address, copied) == 3
+    rows = [list(read_outcomes(one)) for one in (address, copied)]
+    assert rows[0] == rows[1]
+    assert [key for _, key in withdrawn_keys(copied)] == ["b"]
+
+    append(log, ("d", b"4"))
+    assert copy_log(address, copied) == 1
+    assert copy_log(address, copied) == 0
+    assert keys(copied) == ["a", "b", "c", "d"]
+
+
+def test_a_copy_into_a_log_of_other_outcomes_is_an_error(log, address, tmp_path):
+    append(log, ("a", b"1"))
+    with closing(OutcomeLog(tmp_path / "other.db")) as other:
+        append(other, ("a", b"another"))
+
+    with pytest.raises(OutcomeLogError, match=r"other\.db has another outcome with the key 'a'"):
+        copy_log(address, tmp_path / "other.db")
+
+
+def test_a_copy_of_a_missing_log_creates_none(tmp_path):
+    with pytest.raises(OutcomeLogError, match=r"none\.db cannot be read"):
+        copy_log(tmp_path / "none.db", tmp_path / "copy.db")
+    assert not list(tmp_path.iterdir())

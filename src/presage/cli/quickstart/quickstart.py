@@ -26,7 +26,7 @@ EXAMPLE = "resnet/50-s224/b32/sgd"
     presage quickstart
 
     # With a model of your own, on two kinds of GPUs
-    presage quickstart --job my_package.models:classifier --device a100 --device t4
+    presage quickstart --job my.models:classifier --device a100 --device t4
     """
 )
 def quickstart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import merge
 from itertools import chain, islice
@@ -10,18 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from presage.cli.serving.options import chosen_logs
 from presage.errors import RegistryError
 
 if TYPE_CHECKING:
     from presage.models.release.release import Release
     from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import ReportedOutcome
+    from presage.system.files.log_address import LogAddress
 
 _BATCH = 256  # outcomes
 
 
 def check_drift(
-    logs: Iterable[Path] | None, release: str, registry: str, false_alarm_outcomes: int
+    logs: Sequence[str] | None, release: str, registry: str, false_alarm_outcomes: int
 ) -> ReleaseOutcomes:
     """Return the drift test after all outcomes of the logs.
 
@@ -31,14 +33,12 @@ def check_drift(
         A log, the registry or the release cannot be read.
     """
     from presage.models.drift.drift_test import DriftPolicy
-    from presage.pipelines.stages.ingest import find_logs
     from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import last_position, withdrawn_keys
     from presage.serving.predictor.predictor import Predictor
-    from presage.system.files.data_folder import data_folder
     from presage.system.text.progress import counted_progress
 
-    found = find_logs(list(logs or [data_folder() / "outcomes"]))
+    found = chosen_logs(logs)
     with _loaded(release, registry) as loaded:
         checked = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         for _, key in chain.from_iterable(map(withdrawn_keys, found)):
@@ -87,12 +87,12 @@ def _served_folder(uri: str, *, is_configured: bool) -> Path:
     return pretrained_release()
 
 
-def _without_duplicates(paths: Iterable[Path]) -> Iterator[ReportedOutcome]:
+def _without_duplicates(logs: Iterable[LogAddress]) -> Iterator[ReportedOutcome]:
     """Yield the outcomes of all logs in order of arrival; reports to two replicas count once."""
     from presage.serving.outcomes.outcome_log import read_outcomes
 
     keys: set[str] = set()
-    for row in merge(*map(read_outcomes, paths), key=lambda row: row.received_at_unix_s):
+    for row in merge(*map(read_outcomes, logs), key=lambda row: row.received_at_unix_s):
         if row.idempotency_key not in keys:
             keys.add(row.idempotency_key)
             yield row

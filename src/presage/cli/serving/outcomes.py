@@ -10,12 +10,12 @@ import typer
 from presage.cli.command import add_command, command, group
 from presage.cli.options.common import Json
 from presage.cli.options.server import ServerOptions
-from presage.cli.serving.options import Logs
+from presage.cli.serving.options import Logs, chosen_logs
 
 MAX_OUTCOMES = 256  # per call
 
 app = group(
-    "Report outcomes of jobs, convert them into training data, or withdraw them.",
+    "Report outcomes of jobs, copy them, convert them into training data, or withdraw them.",
     examples="""
     presage outcomes ingest
     presage outcomes report data/profiles/anchor --server 127.0.0.1:50051
@@ -58,10 +58,9 @@ def ingest(
     from presage.pipelines.reported.withdrawn import read_withdrawals
     from presage.pipelines.stages.ingest import PRETRAINED
     from presage.pipelines.stages.ingest import ingest as ingest_logs
-    from presage.system.files.data_folder import data_folder
 
     done = ingest_logs(
-        logs or [data_folder() / "outcomes"],
+        chosen_logs(logs),
         to,
         recency=read_recency(),
         withdrawals=read_withdrawals(),
@@ -96,19 +95,47 @@ def withdraw(
     """
     from presage.cli.output.json_output import print_json
     from presage.errors import ConfigError
-    from presage.pipelines.stages.ingest import find_logs
     from presage.serving.outcomes.outcome_log import withdraw as withdraw_from
-    from presage.system.files.data_folder import data_folder
     from presage.system.text.terminal import say
 
     if not (key or reported_by):
         raise ConfigError("no outcome is selected; give --key or --reported-by")
-    found = find_logs(logs or [data_folder() / "outcomes"])
+    found = chosen_logs(logs)
     count = sum(withdraw_from(log, keys=key or (), reported_by=reported_by or ()) for log in found)
     if as_json:
         print_json({"withdrawn": count})
     else:
         say(f"withdrew {count:,} outcomes from {len(found)} logs")
+
+
+@command(
+    examples="""
+    presage outcomes copy postgresql://presage@db/presage data/outcomes/shared.db
+    """
+)
+def copy(
+    source: Annotated[
+        str, typer.Argument(metavar="LOG", help="Outcome log: a file or a postgresql:// URL.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Log to add to; it is created if missing.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Copy outcomes and withdrawals to another log, which keeps what it has.
+
+    The source may be in use. Repeating the command adds what is new.
+    """
+    from presage.cli.output.json_output import print_json
+    from presage.serving.outcomes.copied_log import copy_log
+    from presage.system.files.log_address import log_address, log_name
+    from presage.system.text.terminal import say
+
+    copied = copy_log(log_address(source), log_address(target))
+    if as_json:
+        print_json({"copied": copied})
+    else:
+        say(f"copied {copied:,} outcomes to {log_name(log_address(target))}")
 
 
 @command(examples="presage outcomes report data/profiles/anchor --server 127.0.0.1:50051")
@@ -144,5 +171,6 @@ def report(
 
 
 add_command(app, ingest)
+add_command(app, copy)
 add_command(app, report)
 add_command(app, withdraw)
