@@ -121,6 +121,8 @@ class Simulation(Backend):
         Time that an elastic job loses when it starts and when its number of devices changes.
     switch_sharing : SwitchSharing, optional
         Step times of gangs that share switches; by default all AllReduces run by ring.
+    forecasts : Forecasts, optional
+        Forecasts to use instead of new ones of the forecaster.
 
     Attributes
     ----------
@@ -162,6 +164,7 @@ class Simulation(Backend):
         stop_on_impossible: bool = True,
         resize_costs: ResizeCosts = MEASURED_RESIZE,
         switch_sharing: SwitchSharing | None = None,
+        forecasts: Forecasts | None = None,
     ) -> None:
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._switch_sharing = switch_sharing
@@ -175,7 +178,7 @@ class Simulation(Backend):
         check_units(faults, cluster)
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
-        self.forecasts = Forecasts(
+        self.forecasts = forecasts or Forecasts(
             forecaster, cluster, hazards=hazards if policy.needs.hazards else None
         )
         self._progress, self._usage = Progress(), Usage()
@@ -328,9 +331,11 @@ class Simulation(Backend):
         self._progress.forget(job.job_id)
         self._usage.forget(job.job_id)
         self.forecasts.forget(job)
+        self._record_result(job, phase, self._slo_s.pop(job.job_id, math.inf))
+
+    def _record_result(self, job: Job, phase: Phase, slo_s: float) -> None:
         status = self.ledger.status(job.job_id)
         first_s = status.first_start_s if status.starts else None
-        slo_s = self._slo_s.pop(job.job_id, math.inf)
         solo_s = min(
             [
                 self._ground_truth.solo_s(job, kind, job.gpus)

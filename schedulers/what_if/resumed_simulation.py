@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from presage.schedulers.core.backend import Decision
-from presage.schedulers.core.forecasts import Forecaster
+from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.simulation import Simulation
@@ -68,7 +69,7 @@ class ResumedSimulation(Simulation):
         self,
         snapshot: Snapshot,
         policy: Policy,
-        forecaster: Forecaster,
+        forecasts: Forecasts,
         ground_truth: GroundTruth,
         later: Iterator[Job],
         *,
@@ -79,8 +80,8 @@ class ResumedSimulation(Simulation):
         seed: int,
     ) -> None:
         super().__init__(
-            snapshot.cluster, policy, forecaster, ground_truth, (), seed=seed,
-            stop_on_impossible=False,
+            snapshot.cluster, policy, NoForecasts(), ground_truth, (), seed=seed,
+            stop_on_impossible=False, forecasts=forecasts,
         )  # fmt: skip
         self._later, self._elapsed_s = later, elapsed_s
         self._reports_elapsed = reports_elapsed
@@ -136,6 +137,9 @@ class ResumedSimulation(Simulation):
                 done = status.seconds_since_start(self._now_s) / planned_s
                 per_s = 1.0 / planned_s
         self._progress.report(run.job.job_id, min(1.0, done), self._now_s, per_s)
+
+    def _record_result(self, job: Job, phase: Phase, slo_s: float) -> None:
+        """Record nothing: only the jobs of interest matter."""
 
     def _end_job(self, job: Job, phase: Phase) -> None:
         super()._end_job(job, phase)

@@ -6,60 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
-from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
+from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.speedup import Speedup, SpeedupRequest
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
+from presage.schedulers.what_if.copied_forecasts import Copies
 from presage.schedulers.what_if.run_times import RunTime
-
-
-class Copies:
-    """Copies of jobs, by their ids.
-
-    A copy has the forecasts of its original; so has a job with another request.
-    """
-
-    def __init__(self) -> None:
-        self._originals: dict[str, Job] = {}
-
-    def add(self, copy_id: str, original: Job) -> None:
-        """Note that a job is a copy of another one."""
-        self._originals[copy_id] = original
-
-    def original(self, job: Job) -> Job:
-        """Return the job whose forecasts and run time a job has."""
-        return self._originals.get(job.job_id, job)
-
-
-class CopiedForecaster:
-    """Forecaster that answers for copies by cached forecasts of their originals.
-
-    Parameters
-    ----------
-    forecasts : Forecasts
-        Forecasts that all samples share.
-    """
-
-    def __init__(self, forecasts: Forecasts, copies: Copies) -> None:
-        self._forecasts, self._copies = forecasts, copies
-
-    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """Return the prediction of each job's original."""
-        original, prediction = self._copies.original, self._forecasts.prediction
-        return [prediction(original(job), kind) for job, kind in requests]
-
-    def slowdowns(
-        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
-    ) -> list[Sequence[float] | None]:
-        """Return the predicted slowdowns."""
-        return list(self._forecasts.slowdowns(requests))
-
-    def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup | None]:
-        """Return the predicted speed-ups."""
-        return [
-            self._forecasts.speedup(request.job, request.kind, request.gpus, request.nodes)
-            for request in requests
-        ]
 
 
 class SampledTruth(GroundTruth):

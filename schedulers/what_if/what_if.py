@@ -20,9 +20,14 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.policy_registry import policy_label, policy_maker
 from presage.schedulers.what_if.answer import Answer, Basis, Verdict, distribution
 from presage.schedulers.what_if.arrivals import Arrivals
+from presage.schedulers.what_if.copied_forecasts import (
+    CopiedForecasts,
+    Copies,
+    OriginalForecasts,
+)
 from presage.schedulers.what_if.resumed_simulation import ResumedSimulation
 from presage.schedulers.what_if.run_times import UNKNOWN, RunTime, RunTimes, Source
-from presage.schedulers.what_if.sampled_truth import CopiedForecaster, Copies, SampledTruth
+from presage.schedulers.what_if.sampled_truth import SampledTruth
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
 from presage.system.text.units import counted
@@ -183,6 +188,7 @@ class _Question:
             self._planned.expect(snapshot.jobs.values())
             self._planned.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
             self._planned.expect(past.job for past in snapshot.past.jobs)
+        self._originals = OriginalForecasts(self._planned, snapshot.cluster)
         high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
         self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
         self._past = {
@@ -282,7 +288,7 @@ class _Question:
         simulation = ResumedSimulation(
             branch.snapshot,
             branch.make_policy(),
-            CopiedForecaster(self._planned, copies),
+            CopiedForecasts(self._originals, copies),
             SampledTruth(self._forecasts, copies, run_time, unknown_s),
             self._later(copies, number),
             elapsed_s=self._run_times.elapsed_s,
