@@ -80,6 +80,7 @@ def test_the_server_accepts_its_options():
     options = options_of(args)
 
     assert (options.host, options.port, args.metrics_port) == ("0.0.0.0", 50051, 9464)
+    assert args.http_port == 8080
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool of Prometheus")

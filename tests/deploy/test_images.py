@@ -216,14 +216,16 @@ def write_secrets(folder: Path, server_name: str, *tokens: list[str]) -> dict[st
 def test_the_server_runs_without_root_on_a_read_only_file_system(wheel, machine):
     programs = install(wheel, machine.root / "opt", "serve")
     tokens = write_secrets(machine.secrets, "presage-serve.presage", ["client"])
-    port, metrics = free_port(), free_port()
+    port, http, metrics = free_port(), free_port(), free_port()
     serve = container("presage-serve")
-    words = machine.command([*serve["command"], *serve["args"]], _50051=port, _9464=metrics)
+    words = [*serve["command"], *serve["args"]]
+    words = machine.command(words, _50051=port, _8080=http, _9464=metrics)
 
     with machine.running(programs, words) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert f"0.0.0.0:{port}" in line, line + process.communicate()[1]
+        assert f"https://0.0.0.0:{http}" in line
         user = Path(f"/proc/{process.pid}/status").read_text()
         assert re.search(rf"^Uid:\s+{USER}\s+{USER}", user, re.M)
         assert re.search(r"^CapBnd:\s+0+$", user, re.M)
