@@ -96,7 +96,7 @@ def test_links_lead_somewhere(path):
 
 @needs_nbclient
 @each_notebook
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_a_notebook_runs_in_a_fresh_copy(path, tmp_path):
     execute = runpy.run_path(str(FOLDER / "execute.py"))["execute"]
     for name in ("examples", "data", "params.yaml"):
