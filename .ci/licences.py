@@ -29,7 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 NOT_LOCKED = {"pip", "presage"}  # pip comes with Python
-TEST_EXTRAS = {"audit", "browser", "dev", "shared-registry", "triton"}
+TEST_EXTRAS = {"audit", "browser", "dev", "notebooks", "shared-registry", "triton"}
 UNINFORMATIVE = {"OSI Approved", "DFSG approved"}
 SPDX = get_spdx_licensing()
 
