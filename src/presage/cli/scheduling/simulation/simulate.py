@@ -30,7 +30,7 @@ Policies = Annotated[
       --cluster examples/cluster.yaml --policy fifo,srtf
 
     # Predict with a release, co-locate jobs as measured, and write a report
-    presage simulate --trace examples/trace.csv --draw-models \\
+    presage simulate --trace examples/trace.csv --draw-models --load 1.6 \\
       --cluster examples/h200_cluster.yaml --policy sjf,packing \\
       --measured data/profiles/h200 \\
       --predictor data/pretrained/release --report out.html
