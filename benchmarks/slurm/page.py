@@ -37,7 +37,8 @@ most +5 % for those of four times the true time, and at most +20 % of the 99th p
 {summary}
 The mean wait in the simulator with `backfill:reserve=all`, relative to that in Slurm, is
 {simulated}
-(target: within 10 %). {repeated}
+(target: within 10 %).
+{repeated}
 
 Jobs that need all GPUs of a node wait longer in Slurm than in the simulator, and the others less
 long where limits are predicted. Mean waits in minutes, over all replays that are simulated:
@@ -173,7 +174,7 @@ def _repeated(rows: Sequence[dict[str, Any]]) -> str:
     if not ratios:
         return ""
     return (
-        f"Slurm does not repeat itself exactly: in {len(ratios)} replays that ran twice, the mean "
+        f"Slurm does not repeat itself exactly: in {len(ratios)} replays that ran twice, the mean\n"
         f"wait was {min(ratios):.2f} to {max(ratios):.2f} times that of the other run."
     )
 
