@@ -138,7 +138,8 @@ def _bars(outcomes: Outcomes, earlier: str | None) -> Iterator[str]:
     yield f"{RESULTS}\n"
     yield "| trace | load | srtf, JCT h | elastic, JCT h | difference | each seed |"
     yield "|---|---:|---:|---:|---:|---|"
-    met, every = [], []
+    met: list[bool] = []
+    every: list[float] = []
     for trace in TRACES:
         for load in LOADS:
             if earlier is not None and not all(
