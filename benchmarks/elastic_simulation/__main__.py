@@ -2,7 +2,9 @@
 
 Run ``python -m benchmarks.elastic_simulation POLLUX``. POLLUX is the folder that ``presage import
 pollux`` wrote: the measured speed-up curves. Traces are those of PRESAGE_DATASETS
-(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again.
+(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again;
+``--keep-rows`` writes the page with those of an interrupted run, and keeps the other rows and the
+CPU times of the present page.
 """
 
 from __future__ import annotations
@@ -33,20 +35,31 @@ def main() -> None:
     parser.add_argument("pollux", type=Path)
     parser.add_argument("--output", type=Path, default=Path(".cache/elastic_simulation"))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--keep-rows",
+        action="store_true",
+        help="Simulate nothing; keep rows of the present page without outcomes, and its times.",
+    )
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
+    if args.keep_rows:
+        known = [run for run in RUNS if _path(run, args.output).is_file()]
+        outcomes = {run: json.loads(_path(run, args.output).read_text()) for run in known}
+        write_page(PAGE, page(outcomes, scaling_errors(args.pollux), PAGE.read_text()))
+        return
     outcomes = dict(outcomes_of(RUNS, args.pollux, args.output, args.workers))
     write_page(PAGE, page(outcomes, scaling_errors(args.pollux)))
+
+
+def _path(run: Run, output: Path) -> Path:
+    return output / ("_".join(str(v) for v in asdict(run).values()).replace("/", "-") + ".json")
 
 
 def outcomes_of(
     runs: Sequence[Run], pollux: Path, output: Path, workers: int
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
     """Return the outcome of each run."""
-    paths = {
-        run: output / ("_".join(str(v) for v in asdict(run).values()).replace("/", "-") + ".json")
-        for run in runs
-    }
+    paths = {run: _path(run, output) for run in runs}
     missing = [run for run in runs if not paths[run].is_file()]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         done = pool.map(partial(simulated, pollux=pollux), missing)

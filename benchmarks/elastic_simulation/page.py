@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.elastic_simulation.runs import (
     ScalingErrors,
 )
 from benchmarks.elastic_simulation.served_errors import FEW, ServedError, mean_error
+from benchmarks.markdown import KEPT, kept_row, table_column
 
 Outcomes = Mapping[Run, Mapping[str, Any]]
 BASELINE = ("srtf", "predicted", "elastic")
@@ -55,6 +57,13 @@ loads, with {seeds} seeds each. Written by `python -m benchmarks.elastic_simulat
 Load is the devices that jobs request over the devices of the cluster.
 """
 
+CPU_S, RESULTS = "CPU s", "## Results"
+
+KEPT_ROWS = """\
+Rows and figures with † and the column "CPU s" are of an earlier run with an earlier release, the
+column because this run shared its processor with other programs.
+"""
+
 NOTES = """\
 ## Where the gain comes from
 
@@ -83,32 +92,64 @@ as `elastic` or better by a few per cent. On vc_0e4a51, where long jobs queue, i
 """
 
 
-def page(outcomes: Outcomes, errors: ScalingErrors) -> Iterator[str]:
-    """Yield the lines of the page."""
+def page(outcomes: Outcomes, errors: ScalingErrors, earlier: str | None = None) -> Iterator[str]:
+    """Yield the lines of the page.
+
+    Parameters
+    ----------
+    outcomes : mapping of Run to mapping
+        Metrics of each simulation.
+    errors : ScalingErrors
+        Errors of predicted steps.
+    earlier : str, optional
+        Page of an earlier run, whose CPU times are kept, and rows without outcomes.
+    """
     yield INTRODUCTION.format(
         seeds=len(SEEDS), per_node=DEVICES_OF_A_NODE, most=MOST_GPUS, restart=RESTART_S
     )
-    yield from _bars(outcomes)
+    if earlier is not None:
+        yield KEPT_ROWS
+    yield from _bars(outcomes, earlier)
     for trace in TRACES:
         for load in LOADS:
-            yield from _table(outcomes, trace, load)
+            yield from _table(outcomes, trace, load, earlier)
     yield from error_tables(errors)
+    yield NOTES.format(oracle=_oracle_gain(outcomes, earlier))
+
+
+def _oracle_gain(outcomes: Outcomes, earlier: str | None) -> str:
+    """Return what exact forecasts save at most, by the earlier page if outcomes are missing."""
+    pairs = [(trace, load) for trace in TRACES for load in LOADS]
+    if earlier is not None and not all(
+        _is_simulated(outcomes, *pair, variant) for pair in pairs for variant in (ORACLE, MAIN)
+    ):
+        found = re.search(r"would save at most (\d+ %)", earlier)
+        if found is None:
+            raise ValueError("the page does not say what exact forecasts save")
+        return found[1] + KEPT
     gains = [
-        (1 - mean(exact) / mean(predicted)) * 100
-        for trace in TRACES
-        for load in LOADS
-        for exact, predicted in [(_each(outcomes, trace, load, v) for v in (ORACLE, MAIN))]
+        (1 - mean(_each(outcomes, *pair, ORACLE)) / mean(_each(outcomes, *pair, MAIN))) * 100
+        for pair in pairs
     ]
-    yield NOTES.format(oracle=f"{max(gains):.0f} %")
+    return f"{max(gains):.0f} %"
 
 
-def _bars(outcomes: Outcomes) -> Iterator[str]:
-    yield "## Results\n"
+def _bars(outcomes: Outcomes, earlier: str | None) -> Iterator[str]:
+    yield f"{RESULTS}\n"
     yield "| trace | load | srtf, JCT h | elastic, JCT h | difference | each seed |"
     yield "|---|---:|---:|---:|---:|---|"
-    met, every = [], []
+    met: list[bool] = []
+    every: list[float] = []
     for trace in TRACES:
         for load in LOADS:
+            if earlier is not None and not all(
+                _is_simulated(outcomes, trace, load, one) for one in (BASELINE, MAIN)
+            ):
+                row = kept_row(earlier, RESULTS, [trace, f"{load}"])
+                met.append(_percent(row[4]) <= REQUIRED_PERCENT)
+                every += map(_percent, row[5].split(","))
+                yield f"| {' | '.join(row)} |"
+                continue
             before, after = (_each(outcomes, trace, load, one) for one in (BASELINE, MAIN))
             seeds = [(b / a - 1) * 100 for a, b in zip(before, after, strict=True)]
             change = (mean(after) / mean(before) - 1) * 100
@@ -123,6 +164,16 @@ def _bars(outcomes: Outcomes) -> Iterator[str]:
         f"At least 5 % below `srtf`: {sum(met)} of {len(met)} pairs of trace and load. Worse by "
         f"more than 1 %: {sum(one > WORSE_PERCENT for one in every)} of {len(every)} runs.\n"
     )
+
+
+def _percent(cell: str) -> float:
+    return float(cell.strip().removesuffix("%"))
+
+
+def _is_simulated(
+    outcomes: Outcomes, trace: str, load: float, variant: tuple[str, str, str]
+) -> bool:
+    return all(_run(trace, load, variant, seed) in outcomes for seed in SEEDS)
 
 
 def _each(
@@ -142,23 +193,29 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _table(outcomes: Outcomes, trace: str, load: float) -> Iterator[str]:
-    yield f"### {trace}, load {load}\n"
+def _table(outcomes: Outcomes, trace: str, load: float, earlier: str | None) -> Iterator[str]:
+    heading = f"### {trace}, load {load}"
+    times = table_column(earlier, heading, CPU_S) if earlier is not None else None
+    yield f"{heading}\n"
     yield (
         "| policy | forecasts | sizes | JCT h | median | 99 % | waiting h | in use % | preemptions "
-        "| resizes | CPU s |"
+        f"| resizes | {CPU_S} |"
     )
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    for variant in VARIANTS:
+    for number, variant in enumerate(VARIANTS):
         policy, forecast, jobs = variant
-        of = [outcomes[_run(trace, load, variant, seed)] for seed in SEEDS]
         sizes = _NAMES[jobs] if policy != "srtf" else "the request"
+        if earlier is not None and not _is_simulated(outcomes, trace, load, variant):
+            yield f"| {' | '.join(kept_row(earlier, heading, [policy, forecast, sizes]))} |"
+            continue
+        of = [outcomes[_run(trace, load, variant, seed)] for seed in SEEDS]
+        cpu_s = times[number] if times is not None else f"{_mean(of, 'cpu_s'):.0f}"
         yield (
             f"| {policy} | {forecast} | {sizes} | {_hours(of, 'average_jct_s'):.1f} "
             f"| {_hours(of, 'median_jct_s'):.1f} | {_hours(of, 'p99_jct_s'):.0f} "
             f"| {_hours(of, 'average_queue_s'):.1f} "
             f"| {_mean(of, 'device_utilization') * 100:.0f} | {_mean(of, 'preemptions'):,.0f} "
-            f"| {_mean(of, 'resizes'):,.0f} | {_mean(of, 'cpu_s'):.0f} |"
+            f"| {_mean(of, 'resizes'):,.0f} | {cpu_s} |"
         )
     yield ""
 

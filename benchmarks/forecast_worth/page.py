@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.forecast_worth.runs import (
     Run,
     traced,
 )
+from benchmarks.markdown import KEPT, kept_row
 from presage.schedulers.simulator.results.confidence import mean_with_margin
 
 INTRODUCTION = """\
@@ -88,7 +90,14 @@ within a factor of 2.7. A factor that is the same for all jobs changes no order,
 change `sjf`. Average JCT in hours:
 """
 
+KEPT_ROWS = """\
+Rows and figures with † are of an earlier run, with an earlier release; those of `none`, `table` and
+`oracle` do not depend on it. Repeated rows that depend on no release are the same as before, but
+for `oracle` with 4 jobs on a device, whose average JCT differs by less than 0.5 %.
+"""
+
 Outcomes = Mapping[Run, Mapping[str, Any]]
+Alike = Sequence[Mapping[str, Any]]  # outcomes of one row by seed
 
 _COLUMNS = {
     "JCT h": ("average_jct_s", 3600, 1), "median": ("median_jct_s", 3600, 1),
@@ -99,33 +108,76 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def page(outcomes: Outcomes) -> Iterator[str]:
-    """Return the page as lines of Markdown."""
+class MissingOutcomesError(LookupError):
+    """Outcomes that a row needs were not simulated."""
+
+
+def page(outcomes: Outcomes, earlier: str | None = None) -> Iterator[str]:
+    """Return the page as lines of Markdown.
+
+    Parameters
+    ----------
+    outcomes : mapping of Run to mapping
+        Metrics of each simulation.
+    earlier : str, optional
+        Page of an earlier run, whose rows are kept where ``outcomes`` lacks theirs.
+
+    Raises
+    ------
+    MissingOutcomesError
+        If outcomes are missing and there is no earlier page.
+    """
     yield INTRODUCTION.format(seeds=len(SEEDS), restart_s=RESTART_S)
+    if earlier is not None:
+        yield KEPT_ROWS
     yield "| trace | jobs | devices |"
     yield "|---|---:|---:|"
     for name, (_, _, nodes) in TRACES.items():
         jobs = len(traced(name)[0].jobs)
         yield f"| {name} | {jobs:,} | {nodes * DEVICES_OF_A_NODE} |"
     yield ""
-    yield from _gains(outcomes)
+    yield from _gains(outcomes, earlier)
     for trace in TRACES:
         for load in LOADS:
-            yield from ("", f"## {trace}, load {load:g}", "")
-            yield f"| policy | forecasts | {' | '.join(_COLUMNS)} |"
-            yield f"|---|---|{'---:|' * len(_COLUMNS)}"
-            for policy, forecast, risk in RUNS:
-                alike = _outcomes(outcomes, trace, load, policy, forecast, risk)
-                cells = [
-                    _mean(alike, *column, margin=column[0] == "average_jct_s")
-                    for column in _COLUMNS.values()
-                ]
-                yield f"| {_policy_name(policy)} | {_label(forecast, risk)} | {' | '.join(cells)} |"
-    yield from _risks(outcomes)
-    yield from _noises(outcomes)
+            yield from _schedules(outcomes, earlier, trace, load)
+    yield from _risks(outcomes, earlier)
+    yield from _noises(outcomes, earlier)
 
 
-def _gains(outcomes: Outcomes) -> Iterator[str]:
+def _schedules(outcomes: Outcomes, earlier: str | None, trace: str, load: float) -> Iterator[str]:
+    heading = f"## {trace}, load {load:g}"
+    yield from ("", heading, "")
+    yield f"| policy | forecasts | {' | '.join(_COLUMNS)} |"
+    yield f"|---|---|{'---:|' * len(_COLUMNS)}"
+    for policy, forecast, risk in RUNS:
+        alike = partial(_outcomes, outcomes, trace, load, policy, forecast, risk)
+        key = [_policy_name(policy), _label(forecast, risk)]
+        yield _row(key, _schedule_cells, alike, heading, earlier)
+
+
+def _schedule_cells(alike: Alike) -> list[str]:
+    return [
+        _mean(alike, *column, margin=column[0] == "average_jct_s") for column in _COLUMNS.values()
+    ]
+
+
+def _row(
+    key: list[str],
+    cells: Callable[[Alike], list[str]],
+    alike: Callable[[], Alike],
+    heading: str,
+    earlier: str | None,
+) -> str:
+    """Return a row; without outcomes, that of the earlier page with the same first cells."""
+    try:
+        return f"| {' | '.join(key + cells(alike()))} |"
+    except MissingOutcomesError:
+        if earlier is None:
+            raise
+    return f"| {' | '.join(kept_row(earlier, heading, key))} |"
+
+
+def _gains(outcomes: Outcomes, earlier: str | None) -> Iterator[str]:
     yield IN_SHORT
     yield (
         "| trace | load | fifo | sjf: shipped | retrained | oracle "
@@ -134,21 +186,39 @@ def _gains(outcomes: Outcomes) -> Iterator[str]:
     yield f"|---|---:|{'---:|' * 7}"
     for trace in TRACES:
         for load in LOADS:
-            fifo = _jct_h(outcomes, trace, load, "fifo", "none")
-            cells = []
-            for policy in ("sjf", "packing"):
-                best = _jct_h(outcomes, trace, load, policy, "oracle")
-                for forecast in ("shipped", "retrained"):
-                    got = _jct_h(outcomes, trace, load, policy, forecast)
-                    way = [(f - g) / (f - b) for f, g, b in zip(fifo, got, best, strict=True)]
-                    part, half = mean_with_margin(way)
-                    cells.append(f"{mean(got):,.1f} ({100 * part:.0f} ± {100 * half:.0f} %)")
-                cells.append(f"{mean(best):,.1f}")
-            yield f"| {trace} | {load:g} | {mean(fifo):,.1f} | {' | '.join(cells)} |"
+            fifo = partial(_outcomes, outcomes, trace, load, "fifo", "none", 0.1)
+            cells = partial(_gain_cells, outcomes, earlier, trace, load)
+            yield _row([trace, f"{load:g}"], cells, fifo, IN_SHORT.splitlines()[0], earlier)
     yield CONCLUSIONS.rstrip()
 
 
-def _risks(outcomes: Outcomes) -> Iterator[str]:
+def _gain_cells(
+    outcomes: Outcomes, earlier: str | None, trace: str, load: float, fifo: Alike
+) -> list[str]:
+    cells = [f"{mean(_jct_h(fifo)):,.1f}"]
+    for policy in ("sjf", "packing"):
+        best = _jct_h(_outcomes(outcomes, trace, load, policy, "oracle", 0.1))
+        for forecast in ("shipped", "retrained"):
+            try:
+                got = _jct_h(_outcomes(outcomes, trace, load, policy, forecast, 0.1))
+                cells.append(_gain(_jct_h(fifo), got, best))
+            except MissingOutcomesError:
+                if earlier is None:
+                    raise
+                row = kept_row(earlier, IN_SHORT.splitlines()[0], [trace, f"{load:g}"])
+                cells.append(row[2 + len(cells)].removesuffix(KEPT) + KEPT)
+        cells.append(f"{mean(best):,.1f}")
+    return cells
+
+
+def _gain(fifo: Sequence[float], got: Sequence[float], best: Sequence[float]) -> str:
+    """Return the mean JCT and which share of the oracle's gain over fifo it is, per seed."""
+    way = [(f - g) / (f - b) for f, g, b in zip(fifo, got, best, strict=True)]
+    part, half = mean_with_margin(way)
+    return f"{mean(got):,.1f} ({100 * part:.0f} ± {100 * half:.0f} %)"
+
+
+def _risks(outcomes: Outcomes, earlier: str | None) -> Iterator[str]:
     yield RISKS
     yield "| trace | forecasts | accepted risk | memory exceeded | out of memory | failed | JCT h |"
     yield "|---|---|---:|---:|---:|---:|---:|"
@@ -156,48 +226,58 @@ def _risks(outcomes: Outcomes) -> Iterator[str]:
         for policy, forecast, risk in RUNS:
             if policy != FOUR:
                 continue
-            alike = _outcomes(outcomes, trace, LOADS[-1], policy, forecast, risk)
-            promised = "0" if forecast == "oracle" else f"{risk:.0%}"
-            took_more = _mean(alike, "memory_exceeded_rate", 0.01, 1)
-            ran_out = _mean(alike, "overflows", len(traced(trace)[0].jobs) / 100, 2)
-            failed, jct_h = _mean(alike, "failed", 1, 1), _mean(alike, "average_jct_s", 3600, 1)
-            yield (
-                f"| {trace} | {forecast} | {promised} | {took_more} % | {ran_out} % of jobs "
-                f"| {failed} | {jct_h} |"
-            )
+            key = [trace, forecast, "0" if forecast == "oracle" else f"{risk:.0%}"]
+            alike = partial(_outcomes, outcomes, trace, LOADS[-1], FOUR, forecast, risk)
+            cells = partial(_risk_cells, len(traced(trace)[0].jobs))
+            yield _row(key, cells, alike, RISKS.splitlines()[1], earlier)
 
 
-def _noises(outcomes: Outcomes) -> Iterator[str]:
+def _risk_cells(jobs: int, alike: Alike) -> list[str]:
+    return [
+        f"{_mean(alike, 'memory_exceeded_rate', 0.01, 1)} %",
+        f"{_mean(alike, 'overflows', jobs / 100, 2)} % of jobs",
+        _mean(alike, "failed", 1, 1),
+        _mean(alike, "average_jct_s", 3600, 1),
+    ]
+
+
+def _noises(outcomes: Outcomes, earlier: str | None) -> Iterator[str]:
     trace, load = NOISY
     yield NOISE.format(trace=trace, load=load)
     yield "| median | spread | sjf | packing | memory exceeded | out of memory |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for noise, bias in NOISES:
-        of = {
-            policy: _outcomes(outcomes, trace, load, policy, "oracle", 0.1, noise, bias)
+        sjf, packing = (
+            partial(_outcomes, outcomes, trace, load, policy, "oracle", 0.1, noise, bias)
             for policy in ("sjf", "packing")
-        }
-        jct = [_mean(alike, "average_jct_s", 3600, 1, margin=True) for alike in of.values()]
-        exceeded = _mean(of["packing"], "memory_exceeded_rate", 0.01, 0)
-        overflows = _mean(of["packing"], "overflows", 1, 1)
-        yield f"| {bias:g} | {noise:g} | {' | '.join(jct)} | {exceeded} % | {overflows} |"
+        )
+        key = [f"{bias:g}", f"{noise:g}"]
+        yield _row(key, partial(_noise_cells, sjf), packing, NOISE.splitlines()[1], earlier)
+
+
+def _noise_cells(sjf: Callable[[], Alike], packing: Alike) -> list[str]:
+    return [
+        *(_mean(alike, "average_jct_s", 3600, 1, margin=True) for alike in (sjf(), packing)),
+        f"{_mean(packing, 'memory_exceeded_rate', 0.01, 0)} %",
+        _mean(packing, "overflows", 1, 1),
+    ]
 
 
 def _outcomes(
     outcomes: Outcomes, trace: str, load: float, policy: str, forecast: str, risk: float,
     noise: float = 0.0, bias: float = 1.0,
 ) -> list[Mapping[str, Any]]:  # fmt: skip
-    return [outcomes[Run(trace, load, policy, forecast, risk, seed, noise, bias)] for seed in SEEDS]
+    runs = [Run(trace, load, policy, forecast, risk, seed, noise, bias) for seed in SEEDS]
+    if missing := [run for run in runs if run not in outcomes]:
+        raise MissingOutcomesError(f"no outcomes of {missing[0]}")
+    return [outcomes[run] for run in runs]
 
 
-def _jct_h(outcomes: Outcomes, trace: str, load: float, policy: str, forecast: str) -> list[float]:
-    alike = _outcomes(outcomes, trace, load, policy, forecast, 0.1)
+def _jct_h(alike: Alike) -> list[float]:
     return [one["average_jct_s"] / 3600 for one in alike]
 
 
-def _mean(
-    alike: Iterable[Mapping[str, Any]], key: str, unit: float, digits: int, *, margin: bool = False
-) -> str:
+def _mean(alike: Alike, key: str, unit: float, digits: int, *, margin: bool = False) -> str:
     known = [one[key] / unit for one in alike if one[key] is not None]
     if not known:
         return "-"

@@ -63,6 +63,9 @@ NOISES = [(0.0, 1.0), (0.25, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (0.0, 0.5
 NOISY = ("ITP 2", 1.1)
 
 
+Slowdowns = dict[tuple[str, tuple[str, ...]], dict[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One simulation."""
@@ -139,6 +142,17 @@ def _predictor(release: Path) -> Predictor:
     return Predictor(load_release(release))
 
 
+@lru_cache
+def _predicted(release: Path, risk: float) -> CachedSlowdowns:
+    return CachedSlowdowns(Predicted(_predictor(release), risk=risk), _slowdowns(release))
+
+
+@lru_cache
+def _slowdowns(release: Path) -> Slowdowns:
+    """Return the slowdowns that a release has predicted in this process, for any simulation."""
+    return {}
+
+
 def make_forecaster(
     run: Run, ground_truth: MeasuredTruth, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
@@ -148,14 +162,57 @@ def make_forecaster(
     if run.forecast == "table":
         return Table(world)
     if run.forecast == "shipped":
-        return Predicted(_predictor(SHIPPED), risk=run.risk)
+        return _predicted(SHIPPED, run.risk)
     if run.forecast == "retrained":
-        of = [
-            Predicted(_predictor(releases / f"{fold}" / "release"), risk=run.risk)
-            for fold in range(FOLDS)
-        ]
+        of = [_predicted(releases / f"{fold}" / "release", run.risk) for fold in range(FOLDS)]
         return CrossFitted(of, fold_of([one.job.family for one in world.features.values()]))
     return Noisy(Oracle(ground_truth, cluster), spread=run.noise, bias=run.bias, seed=run.seed)
+
+
+class CachedSlowdowns:
+    """Forecaster that predicts the slowdowns of the same co-located jobs once, in any order.
+
+    Simulations with other seeds, loads and traces meet the same models again.
+
+    Parameters
+    ----------
+    of : Predicted
+        Forecaster to ask.
+    known : mapping
+        Known slowdowns by kind of device and sorted equivalence classes; extended here.
+    """
+
+    def __init__(self, of: Predicted, known: Slowdowns) -> None:
+        self._of, self._known = of, known
+
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+        """Return the prediction of each job."""
+        return self._of.predictions(requests)
+
+    def slowdowns(
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
+    ) -> list[Sequence[float] | None]:
+        """Return the slowdowns of each co-location, from the cache if they are known."""
+        new = {}
+        for kind, jobs in requests:
+            ordered = sorted(jobs, key=_class)
+            key = kind, tuple(map(_class, ordered))
+            if key not in self._known:
+                new[key] = kind, tuple(ordered)
+        answers = self._of.slowdowns(list(new.values()))
+        for (kind, classes), factors in zip(new, answers, strict=True):
+            by_class = zip(classes, _without_missing(factors), strict=True)
+            self._known[kind, classes] = dict(by_class)
+        return [self._of_jobs(kind, jobs) for kind, jobs in requests]
+
+    def _of_jobs(self, kind: str, jobs: Sequence[Job]) -> list[float]:
+        classes = [_class(job) for job in jobs]
+        factors = self._known[kind, tuple(sorted(classes))]
+        return [factors[one] for one in classes]
+
+
+def _class(job: Job) -> str:
+    return str(job.equivalence_class)
 
 
 class CrossFitted:

@@ -1,8 +1,40 @@
-"""Pages that benchmarks write have short lines outside of tables and code."""
+"""Pages that benchmarks write have short lines, and can be read again by their benchmark."""
 
 from __future__ import annotations
 
-from benchmarks.markdown import COLUMNS, wrap_paragraphs, write_page
+import pytest
+from benchmarks.markdown import (
+    COLUMNS,
+    kept_row,
+    section,
+    table_column,
+    table_rows,
+    wrap_paragraphs,
+    write_page,
+)
+
+PAGE = """\
+# Title
+
+## First
+
+text
+
+### Inner
+
+| job | CPU s |
+|---|---:|
+| a | 1 |
+| b | 2.5 |
+
+| other |
+|---|
+| x |
+
+## Last
+
+end
+"""
 
 LONG = "word " * 40
 
@@ -42,3 +74,34 @@ def test_a_page_ends_with_one_newline(tmp_path):
     write_page(path, ["# Title", "", "text", ""])
 
     assert path.read_text() == "# Title\n\ntext\n"
+
+
+def test_a_section_has_its_subsections_and_ends_at_the_next_heading_of_its_level():
+    assert section(PAGE, "## First").startswith("text\n\n### Inner")
+    assert section(PAGE, "## First").endswith("| x |")
+    assert section(PAGE, "## Last") == "end"
+
+
+def test_the_first_table_of_a_section_is_read_by_row_and_column():
+    assert table_rows(PAGE, "## First") == [["job", "CPU s"], ["a", "1"], ["b", "2.5"]]
+    assert table_column(PAGE, "### Inner", "CPU s") == ["1", "2.5"]
+
+
+def test_a_row_of_an_earlier_page_is_marked_once():
+    assert kept_row(PAGE, "## First", ["b"]) == ["b †", "2.5"]
+    assert kept_row(PAGE.replace("| b |", "| b † |"), "## First", ["b"]) == ["b †", "2.5"]
+    with pytest.raises(ValueError, match="no row of"):
+        kept_row(PAGE, "## First", ["c"])
+
+
+@pytest.mark.parametrize(
+    ("heading", "column", "error"),
+    [
+        ("## None", "CPU s", "no heading '## None'"),
+        ("## Last", "CPU s", "no table under '## Last'"),
+        ("## First", "ms", "no column 'ms'"),
+    ],
+)
+def test_what_a_page_lacks_is_named(heading, column, error):
+    with pytest.raises(ValueError, match=error):
+        table_column(PAGE, heading, column)
