@@ -14,6 +14,7 @@ from presage.system.text.terminal import Name, Table, print_table, say, styled, 
 if TYPE_CHECKING:
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.results.switch_effect import SwitchEffect
+    from presage.schedulers.simulator.results.user_metrics import UserMetrics
     from presage.schedulers.simulator.simulation import Simulation
 
 _TITLE_WIDTH = 24  # columns of the first column, with borders
@@ -24,22 +25,36 @@ def print_metrics(
     found: Mapping[str, Metrics],
     left_out: Mapping[str, int],
     effects: Mapping[str, SwitchEffect] = MappingProxyType({}),
+    users: Mapping[str, Mapping[str, UserMetrics]] = MappingProxyType({}),
     *,
     as_json: bool,
 ) -> None:
-    """Print the metrics of each policy, what switches change, and the rows that are no jobs."""
+    """Print the metrics of each policy, what switches change, and the rows that are no jobs.
+
+    Parameters
+    ----------
+    users : mapping of str to mapping of str to UserMetrics, optional
+        Metrics of each user under each policy, to print, too.
+    """
     if as_json:
         document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
         if left_out:
             document["left_out"] = dict(left_out)
         if effects:
             document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
+        if users:
+            document["users"] = {
+                name: {user: asdict(one) for user, one in found_of.items()}
+                for name, found_of in users.items()
+            }
         print_json(document, allow_nan=False)
         return
     for table in metric_tables(found):
         print_table(table)
     if effects:
         print_table(_effects_table(effects))
+    if users:
+        print_table(_users_table(users))
     say_left_out(left_out)
 
 
@@ -61,6 +76,18 @@ def _effects_table(effects: Mapping[str, SwitchEffect]) -> Table:
             Name(effect.worst_job or "-"),
             f"{worst:+.1%}".replace("%", " %"),
         )
+    return table
+
+
+def _users_table(users: Mapping[str, Mapping[str, UserMetrics]]) -> Table:
+    """Return a table of the waits of users, a row per user and policy."""
+    from presage.schedulers.report.user_table import user_rows
+
+    table = Table(title="users")
+    for title in ("user", "policy", "jobs", "wait mean", "longest wait", "device time"):
+        table.add_column(title, justify="left" if title in ("user", "policy") else "right")
+    for row in user_rows(users):
+        table.add_row(Name(row.user), Name(row.policy), *row[2:])
     return table
 
 
