@@ -105,6 +105,17 @@ def why_never(job: Job, least_milli: int, quotas: Quotas) -> str:
     )
 
 
+def least_milli(job: Job, allocation: str) -> int:
+    """Return the least compute that a job gets of all of its devices, whatever is predicted.
+
+    ``allocation`` is as in :class:`presage.schedulers.core.policy.PolicyNeeds`.
+    """
+    if allocation == "requested":
+        return job.fewest_gpus * job.compute_milli
+    is_shared = allocation == "predicted" and job.fewest_gpus == 1
+    return 1 if is_shared else job.fewest_gpus * FULL_DEVICE_MILLI
+
+
 def devices_text(milli: int) -> str:
     """Return an amount of compute as a number of devices: "1 device", "2.5 devices"."""
     return f"{milli / FULL_DEVICE_MILLI:g} device{'' if milli == FULL_DEVICE_MILLI else 's'}"

@@ -6,7 +6,7 @@ whichever of the jobs in its queue it starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
@@ -53,6 +53,7 @@ class QuotaGate:
         self._admitted: dict[str, dict[str, None]] = {}
         self._demands: dict[str, int] = {}
         self._requested: dict[str, tuple[int, int, int]] = {}  # sizes of elastic jobs
+        self._held_milli: dict[str, int] = {}  # of users, at their last admission
         self._outdated: dict[str, None] = {}  # users to admit jobs of
 
     def connect(
@@ -121,6 +122,10 @@ class QuotaGate:
         """Admit jobs again, since what users hold elsewhere has changed."""
         self._outdated.update(dict.fromkeys(self._waiting))
 
+    def holding(self, user: str) -> Collection[str]:
+        """Return the jobs of a user that hold devices."""
+        return self._holding.get(user, {})
+
     # Admission ------------------------------------------------------------------------------
 
     def admit(self) -> None:
@@ -144,12 +149,14 @@ class QuotaGate:
 
     def _admissible(self, user: str) -> tuple[dict[str, None], dict[str, int]]:
         """Return the pending jobs that the quota has room for, and the most devices of all jobs."""
-        free = (self.quotas.devices_milli(user) or 0) - self.elsewhere_milli(user)
+        held_milli = self.elsewhere_milli(user)
+        free = (self.quotas.devices_milli(user) or 0) - held_milli
         sizes: dict[str, int] = {}
         for job_id in self._holding.get(user, ()):
             status = self._statuses[job_id]
             sizes[job_id] = max(len(status.allocations), self._jobs[job_id].fewest_gpus)
             free -= max(status.held_milli, sizes[job_id] * self._demands[job_id])
+            held_milli += status.held_milli
         admitted: dict[str, None] = {}
         cursor = self._waiting[user].cursor() if user in self._waiting else None
         for job in cursor or ():
@@ -161,6 +168,7 @@ class QuotaGate:
             elif cursor is not None and not self._statuses[job.job_id].overflows:
                 cursor.skip()  # jobs like it need as much, or more after an overflow
         self._grow(sizes, free)
+        self._held_milli[user] = held_milli
         return admitted, sizes
 
     def _need_milli(self, job: Job) -> int:
@@ -215,14 +223,10 @@ class QuotaGate:
         is_waiting = user in self._waiting and job.job_id in self._waiting[user]
         if limit is None or not is_waiting or job.job_id in self._admitted.get(user, ()):
             return ""
-        need, held = self._need_milli(job), self._held_milli(user)
+        need, held = self._need_milli(job), self._held_milli[user]
         if never := why_never(job, need, self.quotas):
             return never
         text = f"user {user} holds {held / FULL_DEVICE_MILLI:g} of {devices_text(limit)} of the quota"
         if held + need <= limit:
             return f"{text}, and jobs before it need the rest"
         return f"{text}, and it needs {need / FULL_DEVICE_MILLI:g}" if held < limit else text
-
-    def _held_milli(self, user: str) -> int:
-        statuses = (self._statuses[job_id] for job_id in self._holding.get(user, ()))
-        return self.elsewhere_milli(user) + sum(status.held_milli for status in statuses)

@@ -50,6 +50,7 @@ from presage.schedulers.live.controller.journal.records import (
     NodeLost,
     PriorityChanged,
     Pruned,
+    QuotaChanged,
     Record,
     Requeued,
     Started,
@@ -63,6 +64,7 @@ from presage.schedulers.live.controller.node_commands import (
     task_command,
 )
 from presage.schedulers.live.controller.operations.dependencies import check_dependencies
+from presage.schedulers.live.controller.operations.quotas import check_quotas
 from presage.schedulers.live.controller.operations.time_limits import overdue_records
 from presage.schedulers.live.controller.ownership import check_owner, owns
 from presage.schedulers.live.controller.replayed_state import (
@@ -179,7 +181,8 @@ class Core:
         ------
         InvalidJobError
             Another job, or another caller's, has the id of one of them, or two have the same id, or
-            one depends on a job that is unknown or has failed, or on itself.
+            one depends on a job that is unknown or has failed, or on itself, or needs more than its
+            user's quota.
         OverloadedError
             A quota of the caller is reached.
         """
@@ -204,6 +207,7 @@ class Core:
                 known.append(job_id)
         self._check_quota(caller, records)
         new = {record.job_id for record in records}
+        check_quotas(self.state.users.quotas, new, jobs, self.policy.needs)
         check_dependencies(self.state, new, jobs, caller.name)
         return list(records), known
 
@@ -579,6 +583,8 @@ class Core:
             self._view = self._make_view(now_s)
         if self._view is not None:
             self._view.enter_new_jobs()
+            users = self.state.users
+            self._view.ledger.rank_users(users.use.per_weight(users.quotas, now_s))
         return self._view
 
     def _update_view(self, view: SchedulingView, now_s: float) -> bool:
@@ -640,6 +646,7 @@ class Core:
             self.state.outages.history(),
             {node.name: withdrawn_devices(self.state, node) for node in nodes},
             {node.name for node in nodes if node.name not in up},
+            self.state.users.quotas,
         )
         tasks = {node.name: self.nodes[node.name].tasks for node in nodes}
         view.load(self.state, tasks, now_s)
@@ -701,6 +708,8 @@ class Core:
                         self._sent.forget(name)
                 case Ended():
                     self.elastic.forget(record.job_id)
+                case QuotaChanged():
+                    self._view = None
             if self._view is not None:
                 self._view.follow(record, self.state)
         for job in self.state.take_reviewed():

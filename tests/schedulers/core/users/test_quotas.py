@@ -53,7 +53,7 @@ def most_held_milli(done):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     case=cases(),
     users=st.lists(st.sampled_from(("ana", "bob", "")), min_size=10, max_size=10),
