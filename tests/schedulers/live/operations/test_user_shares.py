@@ -19,7 +19,7 @@ from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
-from tests.schedulers.live.controller.test_core import V100
+from tests.schedulers.live.controller.test_core import V100, ended
 from tests.schedulers.live.operations.test_core import Operated
 
 FOUR = (V100,) * 4
@@ -60,8 +60,6 @@ class Shared(Operated):
         return self
 
     def end(self, name, attempt=1, **how):
-        from tests.schedulers.live.controller.test_core import ended
-
         return self.report("a", FOUR, tasks=[ended(name, attempt, **(how or {"finished": True}))])
 
     def write(self, records):
