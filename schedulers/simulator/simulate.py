@@ -74,8 +74,8 @@ def simulate(
         prediction service.
     **options
         Other attributes of :class:`presage.schedulers.simulator.scenario.Scenario`, such as
-        ``seed``, ``measured``, ``load``, ``faults`` or ``checkpoint_cost_s``; ``quotas`` may also be
-        a :class:`presage.schedulers.core.users.quota.Quotas`.
+        ``seed``, ``measured``, ``load``, ``faults`` or ``checkpoint_cost_s``; ``quotas`` may also
+        be a :class:`presage.schedulers.core.users.quota.Quotas`.
 
     Returns
     -------

@@ -226,7 +226,9 @@ class QuotaGate:
         need, held = self._need_milli(job), self._held_milli[user]
         if never := why_never(job, need, self.quotas):
             return never
-        text = f"user {user} holds {held / FULL_DEVICE_MILLI:g} of {devices_text(limit)} of the quota"
+        text = (
+            f"user {user} holds {held / FULL_DEVICE_MILLI:g} of {devices_text(limit)} of the quota"
+        )
         if held + need <= limit:
             return f"{text}, and jobs before it need the rest"
         return f"{text}, and it needs {need / FULL_DEVICE_MILLI:g}" if held < limit else text

@@ -50,7 +50,6 @@ from presage.schedulers.live.controller.journal.records import (
     NodeLost,
     PriorityChanged,
     Pruned,
-    QuotaChanged,
     Record,
     Requeued,
     Started,
@@ -589,6 +588,8 @@ class Core:
 
     def _update_view(self, view: SchedulingView, now_s: float) -> bool:
         """Update the view for the nodes that have changed; return whether that is possible."""
+        if view.quotas is not self.state.users.quotas:
+            return False
         changed, self._changed_nodes = self._changed_nodes, {}
         for name, reported in self.nodes.items():
             if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
@@ -708,8 +709,6 @@ class Core:
                         self._sent.forget(name)
                 case Ended():
                     self.elastic.forget(record.job_id)
-                case QuotaChanged():
-                    self._view = None
             if self._view is not None:
                 self._view.follow(record, self.state)
         for job in self.state.take_reviewed():

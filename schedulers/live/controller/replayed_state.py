@@ -42,7 +42,7 @@ from presage.schedulers.live.controller.operations.job_gates import (
     JobGates,
     array_key,
 )
-from presage.schedulers.live.controller.operations.user_shares import HALF_LIFE, QUOTA, UserShares
+from presage.schedulers.live.controller.operations.user_shares import HALF_LIFE, UserShares, row_key
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -844,10 +844,8 @@ def _keys(record: Record) -> list[str]:
             return [f"node {record.node}"]
         case ClockSet():
             return ["clock"]
-        case QuotaChanged():
-            return [QUOTA + record.user]
-        case HalfLifeChanged():
-            return [HALF_LIFE]
+        case QuotaChanged() | HalfLifeChanged():
+            return [row_key(record)]
         case LeaseChanged() | ClusterCreated() | DeviceDrained():
             return []
         case Pruned():

@@ -85,6 +85,8 @@ class SchedulingView:
         Number of the node of each device, in the order of ``nodes``.
     withdrawn : dict of int to str
         Why devices get no jobs, by number in the cluster.
+    quotas : Quotas
+        What users may hold.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class SchedulingView:
         quotas: Quotas = NO_QUOTAS,
     ) -> None:
         nodes = tuple(nodes)
-        self.policy, self.forecasts = policy, forecasts
+        self.policy, self.forecasts, self.quotas = policy, forecasts, quotas
         self.device_ids = tuple(one for node in nodes for one in node.history_ids)
         self.nodes = {node.name: node.devices for node in nodes}
         self._devices: dict[str, range] = {}

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 HALF_LIFE, QUOTA, USE = "half-life", "quota ", "use "  # keys of rows, before the name of the user
 
 
+def row_key(record: QuotaChanged | HalfLifeChanged) -> str:
+    """Return the key of the snapshot row that a record changes."""
+    return QUOTA + record.user if isinstance(record, QuotaChanged) else HALF_LIFE
+
+
 @dataclass(slots=True)
 class UserShares:
     """What users may hold, what they hold, and what they have used.

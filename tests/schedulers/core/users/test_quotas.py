@@ -122,7 +122,8 @@ def test_a_job_that_does_not_fit_the_rest_of_the_quota_is_skipped():
 def test_parts_of_devices_count_as_such():
     jobs = [job(f"a{i}", user="ana", compute_milli=300) for i in range(4)]
     done = simulated(cluster(4), policy_of("bin-packing"), jobs,
-                     {one.job_id: 10.0 for one in jobs}, quotas=Quotas({"": Quota(0.6)}))  # fmt: skip
+                     dict.fromkeys(("a0", "a1", "a2", "a3"), 10.0),
+                     quotas=Quotas({"": Quota(0.6)}))  # fmt: skip
     assert starts_of(done) == {"a0": 0.0, "a1": 0.0, "a2": 10.0, "a3": 10.0}
 
 
@@ -175,7 +176,7 @@ def test_wrong_numbers_of_devices_are_refused(devices):
 
 @pytest.mark.parametrize("weight", [0.0, -2.0, math.nan, math.inf, 1e7])
 def test_wrong_weights_are_refused(weight):
-    with pytest.raises(ConfigError, match="must be within 0.000001 and 1,000,000"):
+    with pytest.raises(ConfigError, match=r"must be within 0\.000001 and 1,000,000"):
         Quota(weight=weight)
 
 
