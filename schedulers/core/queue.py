@@ -68,9 +68,9 @@ class Queue:
     def __iter__(self) -> Iterator[Job]:
         return (entry[2] for entry in self._in_order)
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Return the entries in order."""
-        return self._in_order
+        return iter(self._in_order)
 
     def first(self) -> Job | None:
         """Return the job at the head of the queue; None if the queue is empty."""

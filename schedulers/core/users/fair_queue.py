@@ -37,7 +37,7 @@ class FairQueue(Queue):
     def __iter__(self) -> Iterator[Job]:
         return (entry[2] for entry in self.entries())
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Return the entries in order."""
         return self._merged((user, queue.entries()) for user, queue in self._queues.items())
 

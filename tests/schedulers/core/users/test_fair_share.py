@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from presage import simulate
 from presage.errors import ConfigError
+from presage.schedulers.cluster_files.quota_file import read_quotas
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.users.decayed_use import DecayedUse
 from presage.schedulers.core.users.fair_queue import FairQueue
-from presage.schedulers.core.users.quota import Quota, Quotas
+from presage.schedulers.core.users.quota import NO_QUOTAS, Quota, Quotas
 from presage.schedulers.policies.policy_registry import POLICIES, policy_of
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
@@ -150,7 +153,7 @@ def test_the_queue_is_sorted_by_class_priority_use_and_key_in_all_of_its_views(r
 @settings(deadline=None, max_examples=examples(25))
 @given(case=cases(), users=st.lists(st.sampled_from(("ana", "bob")), min_size=10, max_size=10))
 def test_fair_share_starves_no_user_and_of_one_user_changes_no_decision(name, case, users):
-    def simulate(policy, jobs):
+    def run(policy, jobs):
         done = Simulation(
             case.cluster, policy_of(policy), CaseForecaster(case.predictions),
             TraceDurations(case.duration_s), jobs,
@@ -159,12 +162,12 @@ def test_fair_share_starves_no_user_and_of_one_user_changes_no_decision(name, ca
         return done
 
     jobs = [replace(one, user=user) for one, user in zip(case.jobs, users, strict=False)]
-    ended = {one.job.job_id: one.phase for one in simulate(f"{name}:fair_share_s=5", jobs).results}
+    ended = {one.job.job_id: one.phase for one in run(f"{name}:fair_share_s=5", jobs).results}
     for one in jobs:
         expected = Phase.FINISHED if can_run(one, case.cluster) else Phase.REJECTED
         assert ended[one.job_id] is expected
-    fair = simulate(f"{name}:fair_share_s=5", case.jobs).log.lines()
-    assert [*fair] == [*simulate(name, case.jobs).log.lines()]
+    fair = run(f"{name}:fair_share_s=5", case.jobs).log.lines()
+    assert [*fair] == [*run(name, case.jobs).log.lines()]
 
 
 def test_a_policy_with_fair_share_keeps_the_contract():
@@ -187,3 +190,15 @@ def test_a_policy_with_fair_share_keeps_the_contract():
 def test_wrong_parameters_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         policy_of(text)
+
+
+def test_the_example_of_the_guide_has_its_waits():
+    def longest_min(policy, quotas=NO_QUOTAS):
+        done = simulate("examples/users_trace.csv", "examples/cluster.yaml", policy, quotas=quotas)
+        waits = compute_user_metrics(done.simulation).values()
+        busy = done.metrics.device_utilization
+        return [round(one.longest_wait_s / 60) for one in waits], round(100 * busy)
+
+    assert longest_min("fifo") == ([420, 435, 430], 100)
+    assert longest_min("fifo:fair_share_s=86400") == ([540, 15, 10], 100)
+    assert longest_min("fifo", read_quotas(Path("examples/quotas.yaml"))) == ([870, 30, 25], 63)
