@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action, Preempt
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
@@ -228,11 +229,12 @@ def _gate_functions(
     """Return functions that make a queue, and that return the demand of a job on a device."""
 
     def demand_milli(job: Job, status: JobStatus) -> int:
-        return max(
+        demands = [
             policy.demand(job, kind, cluster, forecasts, overflows=status.overflows).compute_milli
             for kind in cluster.kinds
             if not job.kinds or kind in job.kinds
-        )
+        ]
+        return max(demands, default=FULL_DEVICE_MILLI)
 
     def queue() -> Queue:
         return Queue(_key(policy, forecasts), numbers)

@@ -33,12 +33,12 @@ def user_rows(users: Mapping[str, Mapping[str, UserMetrics]]) -> list[UserRow]:
         UserRow(
             user or "-",
             policy,
-            f"{one.jobs:,}",
-            format_time_span(one.average_wait_s),
-            format_time_span(one.longest_wait_s),
-            f"{100 * one.device_share:.1f} %",
+            f"{row.jobs:,}",
+            format_time_span(row.average_wait_s),
+            format_time_span(row.longest_wait_s),
+            f"{100 * row.device_share:.1f} %",
         )
         for user in shown
         for policy, found in users.items()
-        if (one := found.get(user)) is not None
+        if (row := found.get(user)) is not None
     ]

@@ -120,7 +120,7 @@ class QuotaGate:
 
     def review(self) -> None:
         """Admit jobs again, since what users hold elsewhere has changed."""
-        self._outdated.update(dict.fromkeys(self._waiting))
+        self._outdated.update(dict.fromkeys((*self._waiting, *self._holding)))
 
     def holding(self, user: str) -> Collection[str]:
         """Return the jobs of a user that hold devices."""

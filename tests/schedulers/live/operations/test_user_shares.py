@@ -18,8 +18,10 @@ from presage.schedulers.live.controller.what_if.live_snapshot import copy_state
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.schedulers.what_if.answer import Verdict
+from presage.schedulers.what_if.what_if import what_if
 from presage.serving.authentication.callers import Caller
-from tests.schedulers.live.controller.test_core import V100, ended
+from tests.schedulers.live.controller.test_core import V100, FakeForecaster, ended, task
 from tests.schedulers.live.operations.test_core import Operated
 
 FOUR = (V100,) * 4
@@ -212,6 +214,24 @@ def test_what_if_simulations_have_the_quotas_and_the_use():
     assert [*snapshot.pending] == ["a2"]
     assert snapshot.quotas.devices_milli("ana") == 1000
     assert snapshot.use == world.core.state.users.use
+
+
+def test_what_if_answers_respect_quotas():
+    world = Shared()
+    world.quota("ana", devices=1)
+    world.submits("ana", "a1", "a2", model="500")
+    world.placed()
+    world.report("a", FOUR, tasks=[task("a1", ran_s=1.0)])
+    world.core.view(world.now_s)
+    large = Job("large", 0.0, gpus=2, user="ana", model="500")
+    waits, impossible = what_if(
+        copy_state(world.core, world.now_s).snapshot(), ["a2", large], policy="best-fit",
+        forecaster=FakeForecaster(), samples=2,
+    )  # fmt: skip
+    assert waits.verdict is Verdict.PREDICTED
+    assert waits.start.quantile_s(0.5) > 50  # though three devices are idle
+    assert impossible.verdict is Verdict.IMPOSSIBLE
+    assert "the quota of user 'ana' is 1 device" in impossible.why
 
 
 @pytest.mark.parametrize(
