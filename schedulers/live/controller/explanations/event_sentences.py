@@ -76,12 +76,12 @@ def _(record: PriorityChanged) -> str:
 
 @event_details.register
 def _(record: QuotaChanged) -> str:
-    whose = f"of user {record.user!r}" if record.user else "of users without one"
+    subject = f"of user {record.user!r}" if record.user else "of users without one"
     limits = [
         f"{record.devices:g} devices" if record.devices is not None else "",
         f"weight {record.weight:g}" if record.weight is not None else "",
     ]
-    return f"{whose}: {', '.join(filter(None, limits)) or 'removed'}"
+    return f"{subject}: {', '.join(filter(None, limits)) or 'removed'}"
 
 
 @event_details.register

@@ -37,9 +37,9 @@ def quota_records(shares: UserShares, request: pb.SetQuotaRequest, now_s: float)
     if request.remove:
         if before is None:
             known = [one for one in shares.quotas.of_user if one != DEFAULT]
-            whose = f"user {user!r} has no quota" if user else "there is no default quota"
+            subject = f"user {user!r} has no quota" if user else "there is no default quota"
             hint = f"; {did_you_mean(user, known)}" if user and known else ""
-            raise UnknownJobError(f"{whose}{hint}")
+            raise UnknownJobError(f"{subject}{hint}")
         return [QuotaChanged(user, None, None, now_s)]
     if not (row.HasField("devices") or row.HasField("weight")):
         raise InvalidRequestError("a quota without numbers; give devices, weight, or both")
