@@ -29,25 +29,12 @@ def print_metrics(
     *,
     as_json: bool,
 ) -> None:
-    """Print the metrics of each policy, what switches change, and the rows that are no jobs.
+    """Print the metrics of each policy and user, what switches change, and rows that are no jobs.
 
-    Parameters
-    ----------
-    users : mapping of str to mapping of str to UserMetrics, optional
-        Metrics of each user under each policy, to print, too.
+    ``users`` are metrics by policy, then by user.
     """
     if as_json:
-        document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
-        if left_out:
-            document["left_out"] = dict(left_out)
-        if effects:
-            document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
-        if users:
-            document["users"] = {
-                name: {user: asdict(one) for user, one in found_of.items()}
-                for name, found_of in users.items()
-            }
-        print_json(document, allow_nan=False)
+        print_json(_document(found, left_out, effects, users), allow_nan=False)
         return
     for table in metric_tables(found):
         print_table(table)
@@ -56,6 +43,26 @@ def print_metrics(
     if users:
         print_table(_users_table(users))
     say_left_out(left_out)
+
+
+def _document(
+    found: Mapping[str, Metrics],
+    left_out: Mapping[str, int],
+    effects: Mapping[str, SwitchEffect],
+    users: Mapping[str, Mapping[str, UserMetrics]],
+) -> dict[str, Any]:
+    """Return the JSON document with the parts that are there."""
+    document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
+    if left_out:
+        document["left_out"] = dict(left_out)
+    if effects:
+        document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
+    if users:
+        document["users"] = {
+            name: {user: asdict(one) for user, one in of_user.items()}
+            for name, of_user in users.items()
+        }
+    return document
 
 
 def _effects_table(effects: Mapping[str, SwitchEffect]) -> Table:

@@ -31,30 +31,42 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions, inc: 
     """
     from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
     from presage.schedulers.simulator.results.switch_effect import SwitchEffect, switch_effect
-    from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
     from presage.schedulers.simulator.scenario import load_cluster, load_trace
 
     found: dict[str, Metrics] = {}
     effects: dict[str, SwitchEffect] = {}
-    users: dict[str, Mapping[str, UserMetrics]] = {}
+    users: dict[str, Mapping[str, UserMetrics]] = {}  # if they are printed
     kept: dict[str, Simulation] = {}  # for the report and the tables
+    by_user = any(map(_divides_by_user, scenarios.values()))
     for name, scenario in scenarios.items():
         sharing = inc.sharing(load_cluster(scenario).topology) if inc.inc else None
         run = _run(name, scenario, sharing)
         if sharing is not None:
             effects[name] = switch_effect(_run(name, scenario), run)
-        found[name], users[name] = compute_metrics(run), compute_user_metrics(run)
+        found[name] = compute_metrics(run)
+        users |= {name: _user_metrics(run)} if by_user else {}
         say_remarks(name, run, has_forecasts=scenario.predictor != "none")
         if result.report or result.parquet:
             kept[name] = run
         if result.log is not None:
             _write_log(run, result.log / f"{name}.jsonl")
+    _write_results(kept, scenario, result)
+    left_out = load_trace(scenario).left_out
+    print_metrics(found, left_out, effects, users, as_json=result.as_json)
+
+
+def _write_results(kept: dict[str, Simulation], scenario: Scenario, result: ResultOptions) -> None:
+    """Write the report and the tables that are requested."""
     if result.report is not None:
         _write_report(kept, scenario, result.report)
     if result.parquet is not None:
         _write_tables(kept, result.parquet)
-    shown = users if any(map(_divides_by_user, scenarios.values())) else {}
-    print_metrics(found, load_trace(scenario).left_out, effects, shown, as_json=result.as_json)
+
+
+def _user_metrics(run: Simulation) -> Mapping[str, UserMetrics]:
+    from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
+
+    return compute_user_metrics(run)
 
 
 def _divides_by_user(scenario: Scenario) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -17,6 +18,28 @@ _Default = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaNumbers:
+    """Numbers of a quota; None for those that stay as they are."""
+
+    devices: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            show_default="as before",
+            help="Devices that the user's jobs may hold at once; 0.5 is half a device.",
+        ),
+    ] = None
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            show_default="as before",
+            help="Weight for fair share, which divides the user's past use.",
+        ),
+    ] = None
+
+
 @command(
     examples="""
     # Let ana hold 4 devices at once, and others 8 each
@@ -29,34 +52,19 @@ _Default = Annotated[
 )
 def set_quota(
     connection: ConnectionOptions,
+    numbers: QuotaNumbers,
     user: _User = None,
     default: _Default = False,
-    devices: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER",
-            show_default="as before",
-            help="Devices that the user's jobs may hold at once; 0.5 is half a device.",
-        ),
-    ] = None,
-    weight: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER",
-            show_default="as before",
-            help="Weight for fair share, which divides the user's past use.",
-        ),
-    ] = None,
 ) -> None:
     """Set the quota of a user, or of all users without one.
 
     Only administrators may. Jobs that run go on, also if the user holds more than the quota.
     """
-    name = _name(user, default=default)
-    if devices is None and weight is None:
+    name, devices = _name(user, default=default), numbers.devices
+    if devices is None and numbers.weight is None:
         raise ConfigError("no number; give --devices, --weight, or both")
     with connection.connected() as client:
-        held = client.set_quota(name, devices=devices, weight=weight)
+        held = client.set_quota(name, devices=devices, weight=numbers.weight)
     if devices is not None and held > devices:
         say(
             f"{name} holds {held:g} devices, more than {devices:g}: its jobs go on, and no others "
