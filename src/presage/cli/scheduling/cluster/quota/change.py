@@ -82,7 +82,7 @@ def set_quota(
 def remove_quota(
     connection: ConnectionOptions, user: _User = None, default: _Default = False
 ) -> None:
-    """Remove the quota of a user, for whom the default then counts, or the default itself."""
+    """Remove the quota of a user, so that the default counts again, or the default itself."""
     with connection.connected() as client:
         client.remove_quota(_name(user, default=default))
 
