@@ -8,12 +8,13 @@ actions, and all of them decide by :func:`reconcile`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action, Preempt
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
@@ -21,8 +22,11 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.queue import Key, Queue
+from presage.schedulers.core.queue import Key, Queue, SubmissionNumbers
 from presage.schedulers.core.state import State
+from presage.schedulers.core.users.fair_queue import FairQueue
+from presage.schedulers.core.users.quota import NO_QUOTAS, Quotas
+from presage.schedulers.core.users.quota_gate import QuotaGate
 from presage.system.text.user_code import describe_exception
 
 
@@ -190,25 +194,60 @@ def make_ledger(
     *,
     outages: OutageHistory | None = None,
     device_ids: Sequence[str] | None = None,
+    quotas: Quotas = NO_QUOTAS,
 ) -> Ledger:
     """Return an empty ledger whose queue is in the order of a policy.
 
     ``outages`` and ``device_ids`` are as of :class:`presage.schedulers.core.ledger.Ledger`.
     """
+    pending, gate = make_queue(policy, forecasts), None
+    if quotas.has_limits:
+        functions = _gate_functions(cluster, policy, forecasts, pending.numbers)
+        gate = QuotaGate(quotas, *functions)
     return Ledger(
         cluster,
-        make_queue(policy, forecasts),
+        pending,
         ageing_s=policy.needs.ageing_s,
         outages=outages,
         device_ids=device_ids,
+        gate=gate,
     )
+
+
+def renew_queue(ledger: Ledger, policy: Policy, forecasts: Forecasts) -> None:
+    """Order the jobs that are pending later by other forecasts; none may be pending now."""
+    pending = make_queue(policy, forecasts)
+    ledger.replace_queue(pending)
+    if ledger.gate is not None:
+        functions = _gate_functions(ledger.cluster, policy, forecasts, pending.numbers)
+        ledger.gate.renew(*functions)
+
+
+def _gate_functions(
+    cluster: Cluster, policy: Policy, forecasts: Forecasts, numbers: SubmissionNumbers
+) -> tuple[Callable[[], Queue], Callable[[Job, JobStatus], int]]:
+    """Return functions that make a queue, and that return the demand of a job on a device."""
+
+    def demand_milli(job: Job, status: JobStatus) -> int:
+        demands = [
+            policy.demand(job, kind, cluster, forecasts, overflows=status.overflows).compute_milli
+            for kind in cluster.kinds
+            if not job.kinds or kind in job.kinds
+        ]
+        return max(demands, default=FULL_DEVICE_MILLI)
+
+    def queue() -> Queue:
+        return Queue(_key(policy, forecasts), numbers)
+
+    return queue, demand_milli
 
 
 def make_queue(policy: Policy, forecasts: Forecasts) -> Queue:
     """Return an empty queue in the order of a policy."""
+    key = _key(policy, forecasts)
+    return FairQueue(key) if policy.needs.fair_share_s else Queue(key)
 
+
+def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, JobStatus], Key]:
     # It closes only over the policy and the forecasts, because policies can reach the queue.
-    def key(job: Job, status: JobStatus) -> Key:
-        return policy.key(job, status, forecasts)
-
-    return Queue(key)
+    return lambda job, status: policy.key(job, status, forecasts)

@@ -75,6 +75,11 @@ class JobStatus(NamedTuple):
         """
         return (self.attained_at(now_s) - self.attained_at_start_s) / len(self.allocations)
 
+    @property
+    def held_milli(self) -> int:
+        """Compute that the job holds, in thousandths of a device."""
+        return sum([allocation.compute_milli for allocation in self.allocations])
+
     def attained_at(self, now_s: float) -> float:
         """Return the device-seconds that the job ran before ``now_s``."""
         if self.phase is not Phase.RUNNING:

@@ -6,7 +6,8 @@ Every change is checked against the invariants of a cluster:
 - a gang runs with no members, or with as many as it needs;
 - every submitted job is in exactly one phase;
 - no reservation outlives its expiry;
-- while a latency-sensitive job waits, no best-effort job starts where it would fit.
+- while a latency-sensitive job waits, no best-effort job starts where it would fit;
+- no action lets a user hold more than its quota.
 
 A batch of actions is a transaction: all of them are applied, or none.
 """
@@ -47,6 +48,9 @@ from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.users.fair_queue import FairQueue
+from presage.schedulers.core.users.quota import devices_text
+from presage.schedulers.core.users.quota_gate import QuotaGate
 
 
 class Change(NamedTuple):
@@ -70,14 +74,16 @@ class Ledger:
         Earlier outages; failures and repairs are added to it.
     device_ids : sequence of str, optional
         Id of each device in the history; their names in the cluster by default.
+    gate : QuotaGate, optional
+        Jobs of the users that have a quota.
 
     Attributes
     ----------
     jobs : mapping of str to Job
         All submitted jobs by id, ended ones included. Kinds of devices with too little memory are
         removed from them.
-    pending : Queue
-        Pending jobs, in the policy's order.
+    held_milli : dict of str to int
+        Compute that the jobs of each user hold, in thousandths of a device.
     idle : IdleDevices
         Devices without jobs that are up.
     capacity : FreeCapacity
@@ -100,8 +106,11 @@ class Ledger:
         ageing_s: float = math.inf,
         outages: OutageHistory | None = None,
         device_ids: Sequence[str] | None = None,
+        gate: QuotaGate | None = None,
     ) -> None:
-        self.cluster, self.pending, self.ageing_s = cluster, pending, ageing_s
+        self.cluster, self._pending, self.ageing_s = cluster, pending, ageing_s
+        self.gate = gate
+        self.held_milli: dict[str, int] = {}
         self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.full(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
@@ -117,8 +126,17 @@ class Ledger:
         self.outages = OutageHistory() if outages is None else outages
         self._device_ids = device_ids
         self.was_shared = False
+        if gate is not None:
+            gate.connect(self._jobs, self._open, self._close)
 
     # Queries --------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> Queue:
+        """Pending jobs in the policy's order, without those that wait for their user's quota."""
+        if self.gate is not None:
+            self.gate.admit()
+        return self._pending
 
     @property
     def running(self) -> Mapping[str, JobStatus]:
@@ -136,6 +154,8 @@ class Ledger:
     @property
     def latency_sensitive(self) -> Mapping[str, Job]:
         """Pending latency-sensitive jobs by id, without those that hold reservations."""
+        if self.gate is not None:
+            self.gate.admit()
         return MappingProxyType(self._urgent)
 
     @property
@@ -208,11 +228,14 @@ class Ledger:
         ImpossibleActionError
             A job with that id was submitted before.
         """
-        if job.job_id in self._jobs:
-            raise ImpossibleActionError(
-                f"job {job.job_id!r} was submitted before; give every job an id of its own"
-            )
+        self._check_new(job)
         why = self._unschedulable_reason(job)
+        if self.gate is not None and not why:
+            why = self.gate.why_never(job, JobStatus(Phase.PENDING, now_s))
+        return self._submit(job, now_s, too_small, why)
+
+    def _submit(self, job: Job, now_s: float, too_small: Collection[str], why: str) -> str:
+        """Add a job, or with a reason an entry of its rejection; return the reason."""
         if job.memory_bytes and not why:
             memory_of = self.cluster.memory_of
             job = self._without_kinds(
@@ -228,8 +251,16 @@ class Ledger:
             self._enqueue(job, status)
         return why
 
+    def _check_new(self, job: Job) -> None:
+        if job.job_id in self._jobs:
+            raise ImpossibleActionError(
+                f"job {job.job_id!r} was submitted before; give every job an id of its own"
+            )
+
     def adopt(self, job: Job, status: JobStatus, too_small: Collection[str] = ()) -> str:
         """Add a job with the status that it had earlier; parameters and result as :meth:`submit`.
+
+        A job that needs more than its user's quota is added: the quota may have been larger.
 
         Raises
         ------
@@ -237,14 +268,17 @@ class Ledger:
             Its allocations are not available, or a job with that id exists. The ledger is
             unchanged then.
         """
-        why = self.submit(job, status.since_s, too_small)
+        self._check_new(job)
+        why = self._unschedulable_reason(job)
+        self._submit(job, status.since_s, too_small, why)
         if not why:
             before = self._statuses[job.job_id]
             try:
                 self._set_status(self._jobs[job.job_id], before, status)
             except ImpossibleActionError:
-                self.pending.remove(job.job_id)
-                self._urgent.pop(job.job_id, None)
+                self._dequeue(self._jobs[job.job_id])
+                if self.gate is not None:
+                    self.gate.forget(job)
                 del self._jobs[job.job_id], self._statuses[job.job_id]
                 raise
         return why
@@ -271,8 +305,17 @@ class Ledger:
         if status.phase not in ENDED:
             over = status._replace(phase=Phase.FINISHED, allocations=())
             self._set_status(self._jobs[job_id], status, over)
-        self.pending.forget(job_id)
+        self._pending.forget(job_id)
         del self._jobs[job_id], self._statuses[job_id]
+
+    def rank_users(self, use: Mapping[str, float]) -> None:
+        """Set the use of users that a queue by fair share orders their jobs by."""
+        if isinstance(self._pending, FairQueue):
+            self._pending.use = use
+
+    def replace_queue(self, pending: Queue) -> None:
+        """Replace the queue while no job is pending."""
+        self._pending = pending
 
     def end(self, job_id: str, phase: Phase, now_s: float) -> Change:
         """Move a running job to a final phase: finished, or failed for good."""
@@ -401,6 +444,7 @@ class Ledger:
                 else:
                     changes.append(self._apply_one(action, number, now_s))
             self._check_no_overtaking(changes)
+            self._check_quotas(changes)
         except ImpossibleActionError:
             self._roll_back(changes, order)
             raise
@@ -504,6 +548,22 @@ class Ledger:
                     "state.plan() builds decisions without such starts"
                 )
 
+    def _check_quotas(self, changes: Sequence[Change]) -> None:
+        """Check that no user holds more than its quota, unless it held as much before."""
+        if self.gate is None:
+            return
+        gained: dict[str, int] = {}
+        for job, before, after in changes:
+            gain = after.held_milli - before.held_milli
+            gained[job.user] = gained.get(job.user, 0) + gain
+        for user, gain in gained.items():
+            limit = self.gate.quotas.devices_milli(user)
+            if gain > 0 and limit is not None and self.held_milli[user] > limit:
+                raise ImpossibleActionError(
+                    f"user {user!r} would hold {devices_text(self.held_milli[user])}, and its "
+                    f"quota is {devices_text(limit)}; start only jobs in state.pending"
+                )
+
     # Bookkeeping ----------------------------------------------------------------------------
 
     def _unschedulable_reason(self, job: Job) -> str:
@@ -579,8 +639,7 @@ class Ledger:
                 raise
         self._statuses[job_id] = after
         if before.phase is Phase.PENDING:
-            self.pending.remove(job_id)
-            self._urgent.pop(job_id, None)
+            self._dequeue(job)
         elif before.phase is Phase.RUNNING and after.phase is not Phase.RUNNING:
             del self._running[job_id]
         elif before.phase is Phase.RESERVED:
@@ -595,11 +654,37 @@ class Ledger:
             self._reserved[job_id] = after
         elif after.phase is Phase.PAUSED:
             self._paused[job_id] = after
+        self._note_held(job, before, after)
+
+    def _note_held(self, job: Job, before: JobStatus, after: JobStatus) -> None:
+        """Note what the user of a job holds now."""
+        if before.allocations is not after.allocations:
+            gain = after.held_milli - before.held_milli
+            self.held_milli[job.user] = self.held_milli.get(job.user, 0) + gain
+        if self.gate is not None and self.gate.limits(job):
+            self.gate.note(self._jobs[job.job_id], after)
 
     def _enqueue(self, job: Job, status: JobStatus) -> None:
-        self.pending.add(job, status)
+        if self.gate is not None and self.gate.limits(job):
+            self.gate.add(self._jobs[job.job_id], status)  # in the queue once it is admitted
+        else:
+            self._open(job, status)
+
+    def _dequeue(self, job: Job) -> None:
+        """Remove a job that is not pending any more."""
+        if self.gate is not None and self.gate.limits(job):
+            self.gate.remove(job)
+        else:
+            self._close(job.job_id)
+
+    def _open(self, job: Job, status: JobStatus) -> None:
+        self._pending.add(job, status)
         if job.latency_sensitive:
             self._urgent[job.job_id] = job
+
+    def _close(self, job_id: str) -> None:
+        self._pending.remove(job_id)
+        self._urgent.pop(job_id, None)
 
     def _take_capacity(self, job_id: str, status: JobStatus) -> None:
         """Take the allocations of a job; raise, and take none, if one is not available."""

@@ -57,6 +57,11 @@ class PolicyNeeds:
         Whether it plans gangs over several nodes and holds devices for them (``Reserve``).
     hazards : bool
         Whether it reads the hazards of devices (``Forecasts.hazards``); they are 0 otherwise.
+    orders_jobs : bool
+        Whether it orders pending jobs itself, so that fair share cannot.
+    fair_share_s : float
+        Half-life of the past use of users, by which their pending jobs are ordered within a
+        priority; 0 without fair share.
     """
 
     allocation: AllocationMode = "exclusive"
@@ -71,6 +76,8 @@ class PolicyNeeds:
     scales: bool = False
     plans_gangs: bool = False
     hazards: bool = False
+    orders_jobs: bool = False
+    fair_share_s: float = 0.0
 
 
 class Demand(NamedTuple):

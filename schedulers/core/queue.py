@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -22,6 +22,18 @@ def priority_key(job: Job) -> tuple[bool, int]:
     return (not job.latency_sensitive, -job.priority)
 
 
+class SubmissionNumbers(dict[str, int]):
+    """Number of each job in the order in which jobs were first added to a queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = count()
+
+    def __missing__(self, job_id: str) -> int:
+        number = self[job_id] = next(self._next)
+        return number
+
+
 class Queue:
     """Priority queue of pending jobs: latency-sensitive jobs first, then by the policy's key.
 
@@ -33,16 +45,19 @@ class Queue:
     key : callable
         Sort key of a job and its status within its class. It is called when the job enters the
         queue, and not again while it waits.
+    numbers : SubmissionNumbers, optional
+        Numbers of the jobs, if several queues have the same.
     """
 
-    def __init__(self, key: Callable[[Job, JobStatus], Key]) -> None:
+    def __init__(
+        self, key: Callable[[Job, JobStatus], Key], numbers: SubmissionNumbers | None = None
+    ) -> None:
         self._key = key
         self._in_order: SortedList[Entry] = SortedList()
         self._entries: dict[str, Entry] = {}
         self._by_gpus: _Index | None = None
         self._by_workload: _Index | None = None
-        self._numbers: dict[str, int] = {}  # in order of submission
-        self._next_number = count()
+        self.numbers = SubmissionNumbers() if numbers is None else numbers
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -53,16 +68,28 @@ class Queue:
     def __iter__(self) -> Iterator[Job]:
         return (entry[2] for entry in self._in_order)
 
+    def entries(self) -> Iterator[Entry]:
+        """Return the entries in order."""
+        return iter(self._in_order)
+
     def first(self) -> Job | None:
         """Return the job at the head of the queue; None if the queue is empty."""
         return self._in_order[0][2] if self._in_order else None
 
     def jobs_up_to(self, gpus: int) -> Iterator[Job]:
         """Return the jobs that need at most ``gpus`` devices, in order."""
+        return (entry[2] for entry in self.entries_up_to(gpus))
+
+    def entries_up_to(self, gpus: int) -> Iterator[Entry]:
+        """Return the entries of the jobs that need at most ``gpus`` devices, in order."""
         if self._by_gpus is None:
             self._by_gpus = _Index(_gpus, self._in_order)
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
-        return (entry[2] for entry in heapq.merge(*fitting))
+        return heapq.merge(*fitting)
+
+    def groups(self) -> Mapping[Hashable, Iterable[Entry]]:
+        """Return the entries of each workload key, in order."""
+        return self._workload_keys().groups
 
     def cursor(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
         """Return a cursor over all jobs, or over the jobs of some workload keys, in order."""
@@ -97,9 +124,7 @@ class Queue:
 
     def add(self, job: Job, status: JobStatus) -> None:
         """Add a job."""
-        if job.job_id not in self._numbers:
-            self._numbers[job.job_id] = next(self._next_number)
-        number = self._numbers[job.job_id]
+        number = self.numbers[job.job_id]
         entry = (not job.latency_sensitive, *self._key(job, status)), number, job
         self._entries[job.job_id] = entry
         self._in_order.add(entry)
@@ -117,7 +142,7 @@ class Queue:
 
     def forget(self, job_id: str) -> None:
         """Drop the submission number of a job that has ended."""
-        self._numbers.pop(job_id, None)
+        self.numbers.pop(job_id, None)
 
     def _workload_keys(self) -> _Index:
         if self._by_workload is None:

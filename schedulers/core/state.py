@@ -107,6 +107,12 @@ class State:
         return self._ledger.pending
 
     @property
+    def held_back(self) -> Sequence[Job]:
+        """Pending jobs that wait for their user's quota; they are not in ``pending``."""
+        gate = self._ledger.gate
+        return () if gate is None else tuple(gate.closed())
+
+    @property
     def latency_sensitive(self) -> Mapping[str, Job]:
         """Pending latency-sensitive jobs by id, without those that hold reservations."""
         return self._ledger.latency_sensitive

@@ -34,7 +34,7 @@ class LeastAttainedService(Policy):
     jobs return to the first queue, here they do not).
     """
 
-    needs = PolicyNeeds(preempts=True)
+    needs = PolicyNeeds(preempts=True, orders_jobs=True)
 
     def __init__(self, threshold_s: float = THRESHOLD_S, skips_unfit: bool = False) -> None:
         if not threshold_s > 0:

@@ -1,7 +1,8 @@
 """Registry of policies: names, plug-ins and classes that ``--policy`` accepts.
 
 A policy is written as ``NAME`` or ``MODULE:CLASS``, followed by its parameters, such as
-``packing:most_members=3`` or ``my_module:MyPolicy:limit=2``. A name is one of ``POLICIES``, or of a
+``packing:most_members=3`` or ``my_module:MyPolicy:limit=2``. All have the parameter
+``fair_share_s``. A name is one of ``POLICIES``, or of a
 plug-in: an entry point of the group ``presage.policies``. The part after the first colon is a class
 if it contains no ``=``. Names that are registered are never read as modules.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError, PresageError
+from presage.schedulers.policies.fair_share import split_fair_share, with_fair_share
 from presage.schedulers.policies.parameters import read_parameters
 from presage.system.processes.user_object import find_user_object
 from presage.system.text.known_names import did_you_mean
@@ -103,7 +105,9 @@ def policy_of(text: str, accepts: Callable[[PolicyNeeds], bool] | None = None) -
         raise ConfigError(
             f"policy {name} is not known; {did_you_mean(name, known)} (a class is MODULE:CLASS)"
         )
-    return _build(name, found, read_parameters(name, found, settings))
+    settings, half_life_s = split_fair_share(name, settings)
+    made = _build(name, found, read_parameters(name, found, settings))
+    return with_fair_share(name, made, half_life_s) if half_life_s else made
 
 
 def as_policy(policy: str | Policy) -> Policy:

@@ -26,7 +26,7 @@ class ShortestRemainingFirst(Policy):
         Whether jobs behind one that does not fit may start; else it blocks them.
     """
 
-    needs = PolicyNeeds(preempts=True)
+    needs = PolicyNeeds(preempts=True, orders_jobs=True)
 
     def __init__(self, skips_unfit: bool = False) -> None:
         self._skips_unfit = skips_unfit

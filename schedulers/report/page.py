@@ -10,7 +10,9 @@ from typing import Any
 from presage.schedulers.report.figures import Spread, format_time_span, make_columns, make_spreads
 from presage.schedulers.report.page_data import page_data
 from presage.schedulers.report.size_charts import HEIGHT, WIDTH, make_size_charts
+from presage.schedulers.report.user_table import UserRow, user_rows
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.system.text.page_templates import page_environment
 
@@ -49,11 +51,19 @@ def render(simulations: Mapping[str, Simulation], *, title: str, facts: Mapping[
         spreads=spreads,
         scale=_scale(spreads),
         sizes=make_size_charts(simulations),
+        users=_users(simulations),
         chart={"width": WIDTH, "height": HEIGHT},
         data=page_data(simulations),
         style=(folder / "page.css").read_text(encoding="utf-8"),
         script="\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS),
     )
+
+
+def _users(simulations: Mapping[str, Simulation]) -> Sequence[UserRow]:
+    """Return the rows of users, if there are several."""
+    users = {name: compute_user_metrics(run) for name, run in simulations.items()}
+    several = any(len(found) > 1 for found in users.values())
+    return user_rows(users) if several else ()
 
 
 def _cluster_facts(run: Simulation) -> dict[str, str]:

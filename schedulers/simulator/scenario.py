@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.job import Job
     from presage.schedulers.core.policy import Policy
+    from presage.schedulers.core.users.quota import Quotas
     from presage.schedulers.faults.fault import Fault
     from presage.schedulers.forecasters.predicted import Predictor
     from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
@@ -77,6 +78,9 @@ class Scenario:
         see :class:`presage.schedulers.simulator.resize_costs.ResizeCosts`.
     hazards : str
         File of the hazard model, for policies that read hazards; if empty, the pretrained model.
+    quotas : Path or None
+        File of the quotas and weights of users, for
+        :func:`presage.schedulers.cluster_files.quota_file.read_quotas`.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -103,6 +107,7 @@ class Scenario:
     resize_s: float = 0.06
     resize_after_failure_s: float = 0.5
     hazards: str = ""
+    quotas: Path | None = None
     keep_going: bool = False
 
     def __post_init__(self) -> None:
@@ -154,12 +159,13 @@ def make_simulation(
     policy: Policy | None = None,
     forecaster: Forecaster | None = None,
     switch_sharing: SwitchSharing | None = None,
+    quotas: Quotas | None = None,
 ) -> Simulation:
     """Return a simulation of a scenario, ready to run.
 
     Parameters
     ----------
-    trace, cluster, policy, forecaster : optional
+    trace, cluster, policy, forecaster, quotas : optional
         Objects to use in place of what the scenario names.
     switch_sharing : SwitchSharing, optional
         Effect of switches with in-network computing; by default there are none.
@@ -196,6 +202,7 @@ def make_simulation(
         stop_on_impossible=not scenario.keep_going,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
         switch_sharing=switch_sharing,
+        quotas=quotas or load_quotas(scenario),
     )
 
 
@@ -207,6 +214,14 @@ def load_trace(scenario: Scenario) -> Trace:
 def load_cluster(scenario: Scenario) -> Cluster:
     """Return the cluster of the scenario as in its file."""
     return _cluster(scenario.cluster, stamp(scenario.cluster))
+
+
+def load_quotas(scenario: Scenario) -> Quotas:
+    """Return the quotas of the scenario as in its file; none without a file."""
+    from presage.schedulers.cluster_files.quota_file import read_quotas
+    from presage.schedulers.core.users.quota import NO_QUOTAS
+
+    return NO_QUOTAS if scenario.quotas is None else read_quotas(scenario.quotas)
 
 
 def stamp(path: Path) -> tuple[object, ...]:

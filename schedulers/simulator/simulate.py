@@ -11,6 +11,7 @@ from presage.errors import ConfigError
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.core.users.quota import Quotas
 from presage.schedulers.policies.policy_registry import as_policy, policy_label
 from presage.schedulers.simulator.results.result_tables import intervals_table, jobs_table
 from presage.schedulers.simulator.results.schedule_metrics import Metrics, compute_metrics
@@ -73,7 +74,8 @@ def simulate(
         prediction service.
     **options
         Other attributes of :class:`presage.schedulers.simulator.scenario.Scenario`, such as
-        ``seed``, ``measured``, ``load``, ``faults`` or ``checkpoint_cost_s``.
+        ``seed``, ``measured``, ``load``, ``faults`` or ``checkpoint_cost_s``; ``quotas`` may also
+        be a :class:`presage.schedulers.core.users.quota.Quotas`.
 
     Returns
     -------
@@ -101,8 +103,10 @@ def simulate(
     [10.0, 100.0, 40.0]
     """
     made = as_policy(policy)
-    if options.get("measured") is not None:
-        options["measured"] = Path(options["measured"])
+    quotas = options.pop("quotas") if isinstance(options.get("quotas"), Quotas) else None
+    for name in ("measured", "quotas"):
+        if options.get(name) is not None:
+            options[name] = Path(options[name])
     is_named = isinstance(forecaster, str | Path)
     scenario = Scenario(
         trace=Path() if isinstance(trace, Trace) else Path(trace),
@@ -116,6 +120,7 @@ def simulate(
         cluster=cluster if isinstance(cluster, Cluster) else None,
         policy=made,
         forecaster=None if isinstance(forecaster, str | Path) else forecaster,
+        quotas=quotas,
     )
     simulation.run()
     return SimulationResult(policy_label(policy), compute_metrics(simulation), simulation)

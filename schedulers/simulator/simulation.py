@@ -55,6 +55,8 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.core.users.decayed_use import DecayedUse
+from presage.schedulers.core.users.quota import NO_QUOTAS, Quotas
 from presage.schedulers.faults.detection import Detection, FaultEvent, FaultStage, fault_events
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.faults.fault_history import check_units, make_history
@@ -123,6 +125,10 @@ class Simulation(Backend):
         Step times of gangs that share switches; by default all AllReduces run by ring.
     forecasts : Forecasts, optional
         Forecasts to use instead of new ones of the forecaster.
+    quotas : Quotas, optional
+        What users may hold at once, and their weights for fair share.
+    use : DecayedUse, optional
+        Use of users before the start, for a policy with fair share.
 
     Attributes
     ----------
@@ -165,6 +171,8 @@ class Simulation(Backend):
         resize_costs: ResizeCosts = MEASURED_RESIZE,
         switch_sharing: SwitchSharing | None = None,
         forecasts: Forecasts | None = None,
+        quotas: Quotas = NO_QUOTAS,
+        use: DecayedUse | None = None,
     ) -> None:
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._switch_sharing = switch_sharing
@@ -183,8 +191,12 @@ class Simulation(Backend):
         )
         self._progress, self._usage = Progress(), Usage()
         self.ledger = make_ledger(
-            cluster, policy, self.forecasts, outages=make_history(earlier_outages, cluster)
-        )
+            cluster, policy, self.forecasts, outages=make_history(earlier_outages, cluster),
+            quotas=quotas,
+        )  # fmt: skip
+        self._quotas, self._use = quotas, None
+        if half_life_s := policy.needs.fair_share_s:
+            self._use = DecayedUse(half_life_s) if use is None else use.copy(half_life_s)
         state = State(self.ledger, 0.0, self._progress, self._usage)
         self._view = ClusterView(self.ledger, state, self.forecasts)
         self.log = EventLog()
@@ -235,6 +247,9 @@ class Simulation(Backend):
             if now_s == math.inf or not (arrivals or self._runs):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
+            if self._use is not None:
+                self._use.follow(self.ledger.held_milli, self._now_s)
+                self.ledger.rank_users(self._use.per_weight(self._quotas, now_s))
             self._now_s = now_s
             is_external = self._apply_events(arrivals, faults)
             yield self.observe(now_s).state

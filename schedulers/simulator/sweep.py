@@ -44,7 +44,7 @@ from presage.system.text.known_names import check_known
 
 Outcome = dict[str, Any]  # fields of a scenario, and the metrics of its schedule
 
-_FILES = ("trace", "cluster", "measured")
+_FILES = ("trace", "cluster", "measured", "quotas")
 # Accepted types of a value in the file, by the type of the scenario's field.
 _VALUES: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "an integer"),
@@ -188,7 +188,7 @@ def compute_digest(scenario: Scenario) -> str:
         The cluster file is invalid, or the service does not respond.
     """
     inputs = {**_to_json(scenario), "code": _code_digests()}
-    for name in ("trace", "measured", "predictor", "faults", "hazards"):
+    for name in ("trace", "measured", "predictor", "faults", "hazards", "quotas"):
         path = getattr(scenario, name)
         if path and Path(path).exists():
             inputs[name] = _content_digest(Path(path))
@@ -374,6 +374,7 @@ def _absolute(scenario: Scenario) -> Scenario:
         predictor=_absolute_text(scenario.predictor),
         faults=_absolute_text(scenario.faults),
         hazards=_absolute_text(scenario.hazards),
+        quotas=None if scenario.quotas is None else scenario.quotas.resolve(),
     )
 
 

@@ -49,7 +49,7 @@ TASK_ENDING: TaskPhase
 TASK_ENDED: TaskPhase
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries", "min_gpus", "max_gpus", "time_limit_s", "after", "after_any", "array", "array_limit")
+    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries", "min_gpus", "max_gpus", "time_limit_s", "after", "after_any", "array", "array_limit", "hold")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class Job(_message.Message):
     AFTER_ANY_FIELD_NUMBER: _ClassVar[int]
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     ARRAY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     command: _containers.RepeatedScalarFieldContainer[str]
     folder: str
@@ -105,7 +106,8 @@ class Job(_message.Message):
     after_any: _containers.RepeatedScalarFieldContainer[str]
     array: str
     array_limit: int
-    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., time_limit_s: _Optional[float] = ..., after: _Optional[_Iterable[str]] = ..., after_any: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., array_limit: _Optional[int] = ...) -> None: ...
+    hold: bool
+    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., time_limit_s: _Optional[float] = ..., after: _Optional[_Iterable[str]] = ..., after_any: _Optional[_Iterable[str]] = ..., array: _Optional[str] = ..., array_limit: _Optional[int] = ..., hold: _Optional[bool] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("device", "compute_milli", "memory_bytes")
@@ -386,6 +388,56 @@ class DrainResponse(_message.Message):
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("user", "devices", "weight")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    devices: float
+    weight: float
+    def __init__(self, user: _Optional[str] = ..., devices: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("quota", "remove")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    remove: bool
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ..., remove: _Optional[bool] = ...) -> None: ...
+
+class SetQuotaResponse(_message.Message):
+    __slots__ = ("held_devices",)
+    HELD_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    held_devices: float
+    def __init__(self, held_devices: _Optional[float] = ...) -> None: ...
+
+class QuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UserStatus(_message.Message):
+    __slots__ = ("quota", "held_devices", "used_device_s")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    HELD_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    USED_DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    held_devices: float
+    used_device_s: float
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ..., held_devices: _Optional[float] = ..., used_device_s: _Optional[float] = ...) -> None: ...
+
+class QuotasResponse(_message.Message):
+    __slots__ = ("default_quota", "users", "half_life_s", "fair_share")
+    DEFAULT_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    HALF_LIFE_S_FIELD_NUMBER: _ClassVar[int]
+    FAIR_SHARE_FIELD_NUMBER: _ClassVar[int]
+    default_quota: Quota
+    users: _containers.RepeatedCompositeFieldContainer[UserStatus]
+    half_life_s: float
+    fair_share: bool
+    def __init__(self, default_quota: _Optional[_Union[Quota, _Mapping]] = ..., users: _Optional[_Iterable[_Union[UserStatus, _Mapping]]] = ..., half_life_s: _Optional[float] = ..., fair_share: _Optional[bool] = ...) -> None: ...
 
 class OutagesRequest(_message.Message):
     __slots__ = ()

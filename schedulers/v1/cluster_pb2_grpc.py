@@ -75,6 +75,16 @@ class ClusterServiceStub:
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.SerializeToString,
                 response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/SetQuota',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
+        self.Quotas = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/Quotas',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasResponse.FromString,
+                _registered_method=True)
         self.Outages = channel.unary_unary(
                 '/presage.cluster.v1.ClusterService/Outages',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.SerializeToString,
@@ -163,6 +173,21 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """Sets or removes the quota of a user, or the default for users without one. Jobs that run are not
+        ended. NOT_FOUND if a quota to remove does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Quotas(self, request, context):
+        """Returns the quotas, what users hold, and their past use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Outages(self, request, context):
         """Returns the outages of devices so far.
         """
@@ -234,6 +259,16 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.FromString,
                     response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaResponse.SerializeToString,
+            ),
+            'Quotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.Quotas,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasResponse.SerializeToString,
             ),
             'Outages': grpc.unary_unary_rpc_method_handler(
                     servicer.Outages,
@@ -473,6 +508,60 @@ class ClusterService:
             '/presage.cluster.v1.ClusterService/Drain',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainRequest.SerializeToString,
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/SetQuota',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.SetQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Quotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/Quotas',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.QuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

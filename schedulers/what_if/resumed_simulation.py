@@ -81,7 +81,8 @@ class ResumedSimulation(Simulation):
     ) -> None:
         super().__init__(
             snapshot.cluster, policy, NoForecasts(), ground_truth, (), seed=seed,
-            stop_on_impossible=False, forecasts=forecasts,
+            stop_on_impossible=False, forecasts=forecasts, quotas=snapshot.quotas,
+            use=snapshot.use,
         )  # fmt: skip
         self._later, self._elapsed_s = later, elapsed_s
         self._reports_elapsed = reports_elapsed
@@ -174,6 +175,8 @@ class ResumedSimulation(Simulation):
     def _enter_job(self, job: Job, status: JobStatus, done: float) -> None:
         small = self.forecasts.too_small(job) if self.policy.needs.respects_memory else ()
         why = self.ledger.sync(job, status, small)
+        if not why and self.ledger.gate is not None and status.phase is Phase.PENDING:
+            why = self.ledger.gate.why_never(job, status)
         if why:
             self.refused[job.job_id] = why
             self._unstarted.discard(job.job_id)

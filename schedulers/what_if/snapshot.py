@@ -15,6 +15,8 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.core.users.decayed_use import DecayedUse
+from presage.schedulers.core.users.quota import NO_QUOTAS, Quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,10 @@ class Snapshot:
         unless it is elastic, and decisions are those of the controller's part of the policy.
     past : Past
         Jobs that have ended.
+    quotas : Quotas
+        What users may hold.
+    use : DecayedUse or None
+        Past use of users, for policies with fair share.
     assumptions : tuple of str
         What the copy leaves out or assumes, in sentences.
     """
@@ -133,6 +139,8 @@ class Snapshot:
     limits_s: Mapping[str, float] = field(default_factory=dict)
     is_live: bool = False
     past: Past = NO_PAST
+    quotas: Quotas = NO_QUOTAS
+    use: DecayedUse | None = None
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -170,7 +178,7 @@ def take_snapshot(state: State, *, past: Past = NO_PAST) -> Snapshot:
         Jobs that have ended; without them, later arrivals are unknown.
     """
     active = {**state.running, **state.paused, **state.reserved}
-    pending = {job.job_id: job for job in state.pending}
+    pending = {job.job_id: job for job in (*state.pending, *state.held_back)}
     return Snapshot(
         state.now_s,
         state.cluster,

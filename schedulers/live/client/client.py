@@ -124,6 +124,27 @@ class ClusterClient:
         """Set the priority of jobs."""
         self._call("SetPriority", pb.SetPriorityRequest(job_ids=job_ids, priority=priority))
 
+    def set_quota(
+        self, user: str, *, devices: float | None = None, weight: float | None = None
+    ) -> float:
+        """Set the quota of a user, or of users without one if the name is "".
+
+        Return the number of devices that the user's jobs hold now. Numbers that are None stay as
+        they are.
+        """
+        quota = pb.Quota(user=user, devices=devices, weight=weight)
+        held: float = self._call("SetQuota", pb.SetQuotaRequest(quota=quota)).held_devices
+        return held
+
+    def remove_quota(self, user: str) -> None:
+        """Remove the quota of a user, or of users without one if the name is ""."""
+        self._call("SetQuota", pb.SetQuotaRequest(quota=pb.Quota(user=user), remove=True))
+
+    def quotas(self) -> pb.QuotasResponse:
+        """Return the quotas, what users hold, and their past use."""
+        found: pb.QuotasResponse = self._call("Quotas", pb.QuotasRequest())
+        return found
+
     def list(
         self,
         job_ids: Sequence[str] = (),

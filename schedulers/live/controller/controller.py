@@ -23,6 +23,7 @@ from presage.schedulers.live.controller.controller_core import MAX_ENDED_JOBS, C
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import (
     ClusterCreated,
+    HalfLifeChanged,
     LeaseChanged,
     Record,
     record_from_json,
@@ -135,7 +136,7 @@ class Controller:
         return self._clock.now_s()
 
     async def begin(self) -> None:
-        """Record a new cluster, a restart of the machine, and a longer lease."""
+        """Record a new cluster, a restart of the machine, a longer lease, and another half-life."""
         async with self._busy:
             if self._clock.unsaved is not None:
                 await self._write([self._clock.unsaved])
@@ -143,6 +144,9 @@ class Controller:
                 await self._write([ClusterCreated(secrets.token_hex(8), self.now_s())])
             if self.core.lease_s > self.core.state.lease_s:
                 await self._write([LeaseChanged(self.core.lease_s, self.now_s())])
+            half_life_s = self.core.policy.needs.fair_share_s
+            if half_life_s not in (0.0, self.core.state.users.use.half_life_s):
+                await self._write([HalfLifeChanged(half_life_s, self.now_s())])
 
     async def read(self, at: Callable[[Core, float], T]) -> T:
         """Return what a fast function reads from the core."""

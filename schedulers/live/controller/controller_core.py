@@ -63,6 +63,7 @@ from presage.schedulers.live.controller.node_commands import (
     task_command,
 )
 from presage.schedulers.live.controller.operations.dependencies import check_dependencies
+from presage.schedulers.live.controller.operations.quotas import check_quotas
 from presage.schedulers.live.controller.operations.time_limits import overdue_records
 from presage.schedulers.live.controller.ownership import check_owner, owns
 from presage.schedulers.live.controller.replayed_state import (
@@ -179,7 +180,8 @@ class Core:
         ------
         InvalidJobError
             Another job, or another caller's, has the id of one of them, or two have the same id, or
-            one depends on a job that is unknown or has failed, or on itself.
+            one depends on a job that is unknown or has failed, or on itself, or needs more than its
+            user's quota.
         OverloadedError
             A quota of the caller is reached.
         """
@@ -204,6 +206,7 @@ class Core:
                 known.append(job_id)
         self._check_quota(caller, records)
         new = {record.job_id for record in records}
+        check_quotas(self.state.users.quotas, new, jobs, self.policy.needs)
         check_dependencies(self.state, new, jobs, caller.name)
         return list(records), known
 
@@ -579,10 +582,14 @@ class Core:
             self._view = self._make_view(now_s)
         if self._view is not None:
             self._view.enter_new_jobs()
+            users = self.state.users
+            self._view.ledger.rank_users(users.use.per_weight(users.quotas, now_s))
         return self._view
 
     def _update_view(self, view: SchedulingView, now_s: float) -> bool:
         """Update the view for the nodes that have changed; return whether that is possible."""
+        if view.quotas is not self.state.users.quotas:
+            return False
         changed, self._changed_nodes = self._changed_nodes, {}
         for name, reported in self.nodes.items():
             if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
@@ -640,6 +647,7 @@ class Core:
             self.state.outages.history(),
             {node.name: withdrawn_devices(self.state, node) for node in nodes},
             {node.name for node in nodes if node.name not in up},
+            self.state.users.quotas,
         )
         tasks = {node.name: self.nodes[node.name].tasks for node in nodes}
         view.load(self.state, tasks, now_s)

@@ -18,6 +18,7 @@ from presage.schedulers.live.controller.journal.records import (
     ClusterCreated,
     DeviceDrained,
     Ended,
+    HalfLifeChanged,
     HealthReported,
     Held,
     LeaseChanged,
@@ -28,6 +29,7 @@ from presage.schedulers.live.controller.journal.records import (
     Placed,
     PriorityChanged,
     Pruned,
+    QuotaChanged,
     Record,
     Requeued,
     Resized,
@@ -40,6 +42,7 @@ from presage.schedulers.live.controller.operations.job_gates import (
     JobGates,
     array_key,
 )
+from presage.schedulers.live.controller.operations.user_shares import HALF_LIFE, UserShares, row_key
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -270,6 +273,20 @@ class LiveJob:
         return [self.node] if self.node else []
 
     @property
+    def held_milli(self) -> int:
+        """Compute that it holds as planned, in thousandths of a device, until its nodes end it."""
+        if self.stage not in AT_NODE:
+            return 0
+        leaving_milli = sum(member.compute_milli for member in self.leaving)
+        return self.staying_milli + leaving_milli
+
+    @property
+    def staying_milli(self) -> int:
+        """Part of ``held_milli`` without the workers that are to leave."""
+        members_milli = sum(member.compute_milli for member in self.members)
+        return members_milli + sum(milli for _, milli, _ in self.allocations)
+
+    @property
     def starts(self) -> int:
         """Number of placements."""
         return self.attempt - self.attempt_offset
@@ -372,6 +389,8 @@ class ReplayedState:
         Arrays with a limit of which a job has changed since then.
     limited : dict of str to LiveJob
         Running jobs that have a time limit.
+    users : UserShares
+        Quotas of users, and their past use.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
@@ -393,6 +412,7 @@ class ReplayedState:
     reviewed: dict[str, None] = field(default_factory=dict, compare=False)
     changed_arrays: dict[ArrayKey, None] = field(default_factory=dict, compare=False)
     limited: dict[str, LiveJob] = field(default_factory=dict)
+    users: UserShares = field(default_factory=UserShares)
 
     def apply(self, record: Record) -> None:
         """Apply a record; records are applied in order."""
@@ -415,6 +435,10 @@ class ReplayedState:
                 self.cluster_id = record.cluster_id
             case LeaseChanged():
                 self.lease_s = record.lease_s
+            case QuotaChanged():
+                self.users.change_quota(record)
+            case HalfLifeChanged():
+                self.changed_keys.update(self.users.change_half_life(record, self.now_s))
             case _:
                 self._update_job(self.jobs[record.job_id], record)
 
@@ -433,6 +457,8 @@ class ReplayedState:
             attempt_offset=self.max_attempt,
             traceparent=record.traceparent,
         )
+        if job.message.hold:
+            job.held, job.held_by = True, record.owner
         names = dict.fromkeys((*job.message.after, *job.message.after_any))
         job.awaited = self._awaited(names, record.owner)
         self._count_unfinished(job, 1)
@@ -536,9 +562,12 @@ class ReplayedState:
         job: LiveJob,
         record: JobRecord,
     ) -> None:
-        nodes, stage = job.nodes, job.stage
+        nodes, stage, held_milli = job.nodes, job.stage, job.held_milli
         self._update_status(job, record)
         self._index(job, nodes)
+        if gained_milli := job.held_milli - held_milli:
+            key = self.users.hold(job.message.user, gained_milli, self.now_s)
+            self.changed_keys.add(key)
         if job.stage in ENDED and stage not in ENDED:
             self._end_waits(job)
         if job.stage is not stage or isinstance(record, Held | PriorityChanged):
@@ -692,6 +721,8 @@ class ReplayedState:
             return {"spans": spans or [], "symptoms": symptoms or []}
         if kind == "health":
             return asdict(self.health[name])
+        if kind in ("use", "quota", HALF_LIFE):
+            return self.users.row(key)
         found = self.nodes.get(name) if kind == "node" else self.clock
         row = {} if found is None else asdict(found)
         return {name: value for name, value in row.items() if name[0] != "_"} or None
@@ -739,6 +770,7 @@ class ReplayedState:
             state.gates.enter_array(job)
             if job.stage not in ENDED:
                 state.gates.enter(job)
+        state.users = UserShares.from_rows(rows, state.jobs.values(), state.now_s)
         for array in state.gates.members:
             list(state.gates.review_array(array, state.jobs))
         return state
@@ -812,6 +844,8 @@ def _keys(record: Record) -> list[str]:
             return [f"node {record.node}"]
         case ClockSet():
             return ["clock"]
+        case QuotaChanged() | HalfLifeChanged():
+            return [row_key(record)]
         case LeaseChanged() | ClusterCreated() | DeviceDrained():
             return []
         case Pruned():

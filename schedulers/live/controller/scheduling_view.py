@@ -12,12 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.backend import make_ledger, make_queue
+from presage.schedulers.core.backend import make_ledger, renew_queue
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
@@ -27,6 +28,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.core.users.quota import NO_QUOTAS, Quotas
 from presage.schedulers.live.controller.elastic.growth import SizeLimit, may_grow_s
 from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
 from presage.schedulers.live.controller.journal.records import (
@@ -65,6 +67,8 @@ class SchedulingView:
         By node, why devices get no jobs.
     unavailable : collection of str, optional
         Nodes that get no jobs.
+    quotas : Quotas, optional
+        What users may hold.
 
     Attributes
     ----------
@@ -81,6 +85,8 @@ class SchedulingView:
         Number of the node of each device, in the order of ``nodes``.
     withdrawn : dict of int to str
         Why devices get no jobs, by number in the cluster.
+    quotas : Quotas
+        What users may hold.
     """
 
     def __init__(
@@ -92,9 +98,10 @@ class SchedulingView:
         outages: OutageHistory | None = None,
         withdrawn: Mapping[str, Mapping[int, str]] | None = None,
         unavailable: Iterable[str] = (),
+        quotas: Quotas = NO_QUOTAS,
     ) -> None:
         nodes = tuple(nodes)
-        self.policy, self.forecasts = policy, forecasts
+        self.policy, self.forecasts, self.quotas = policy, forecasts, quotas
         self.device_ids = tuple(one for node in nodes for one in node.history_ids)
         self.nodes = {node.name: node.devices for node in nodes}
         self._devices: dict[str, range] = {}
@@ -104,7 +111,7 @@ class SchedulingView:
             first += len(devices)
         self.cluster = cluster
         self.ledger = make_ledger(
-            cluster, policy, forecasts, outages=outages, device_ids=self.device_ids
+            cluster, policy, forecasts, outages=outages, device_ids=self.device_ids, quotas=quotas
         )
         self.withdrawn: dict[int, str] = {}
         for node, reasons in (withdrawn or {}).items():
@@ -213,6 +220,8 @@ class SchedulingView:
         self, state: ReplayedState, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float
     ) -> None:
         """Enter all jobs of a replayed state; ``tasks`` are the last reports, by node and job."""
+        if self.ledger.gate is not None:
+            self.ledger.gate.elsewhere_milli = partial(self._elsewhere_milli, state)
         for node in self._devices:
             if node not in self._down:
                 self.sync_node(node, state.at_node.get(node, {}), tasks.get(node, {}), now_s)
@@ -280,8 +289,21 @@ class SchedulingView:
             self.ledger.fail(self.cluster.node_of[device], 0.0, device, is_outage=False)
             self.withdrawn[device] = reason
 
+    def _elsewhere_milli(self, state: ReplayedState, user: str) -> int:
+        """Return what jobs of a user hold that leave their nodes, or are on unavailable ones."""
+        holding = () if self.ledger.gate is None else self.ledger.gate.holding(user)
+        here_milli = sum(state.jobs[job_id].staying_milli for job_id in holding)
+        return max(0, state.users.use.held_milli(user) - here_milli)
+
+    def quota_reason(self, job_id: str) -> str:
+        """Return why a waiting job is not in the queue because of a quota; "" if it is not that."""
+        job, gate = self.ledger.jobs.get(job_id), self.ledger.gate
+        return "" if job is None or gate is None else gate.closed_reason(job)
+
     def follow(self, record: Record, state: ReplayedState) -> None:
         """Follow a record that was applied to the replayed state."""
+        if self.ledger.gate is not None:
+            self.ledger.gate.review()
         match record:
             case Submitted() | Requeued():
                 self.enqueue(state.jobs[record.job_id], state)
@@ -298,10 +320,13 @@ class SchedulingView:
 
     def renew_forecasts(self, forecasts: Forecasts, state: ReplayedState) -> None:
         """Replace the forecasts, on which only the pending jobs and their order depend."""
-        pending = [*(job.job_id for job in self.ledger.pending), *self.unschedulable]
+        closed = () if self.ledger.gate is None else self.ledger.gate.closed()
+        queued = [job.job_id for job in (*self.ledger.pending, *closed)]
+        pending = [*queued, *self.unschedulable]
         for job_id in pending:
             self.forget(job_id)
-        self.forecasts, self.ledger.pending = forecasts, make_queue(self.policy, forecasts)
+        self.forecasts = forecasts
+        renew_queue(self.ledger, self.policy, forecasts)
         for job_id in pending:
             self._note_new(state.jobs[job_id])
 

@@ -61,7 +61,7 @@ def job_status(
     status = pb.JobStatus(
         job=_displayed_job(job.message, full=full),
         phase=job_phase(core, job),
-        reason=(core.state.gates.closed_reason(job) if is_waiting else "") or job.reason,
+        reason=(_closed_reason(core, job) if is_waiting else "") or job.reason,
         attempt=job.starts,
         node=job.node,
         allocations=write_allocations(job.allocations),
@@ -85,6 +85,13 @@ def job_status(
         prediction = read_predictions(predictions).get(_kind(core, job, status))
         status.remaining_s = _remaining_s(job, task, prediction, status.elapsed_s)
     return status
+
+
+def _closed_reason(core: Core, job: LiveJob) -> str:
+    """Return why a waiting job is not in the queue; "" if it is."""
+    view = core.current_view
+    quota = "" if view is None else view.quota_reason(job.job_id)
+    return core.state.gates.closed_reason(job) or quota
 
 
 def _remaining_s(

@@ -43,6 +43,8 @@ class SubmittedJob:
         Array that it belongs to; "" for none.
     array_limit : int
         Number of jobs of the array that may run at once; 0 for no limit.
+    hold : bool
+        Whether it does not start until it is released.
     """
 
     job: Job
@@ -57,6 +59,7 @@ class SubmittedJob:
     after_any: tuple[str, ...] = ()
     array: str = ""
     array_limit: int = 0
+    hold: bool = False
 
     def __post_init__(self) -> None:
         job_id = self.job.job_id

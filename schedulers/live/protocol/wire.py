@@ -73,6 +73,7 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         tuple(row.after_any),
         row.array,
         row.array_limit,
+        row.hold,
     )
 
 
@@ -125,6 +126,7 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         after_any=submitted.after_any,
         array=submitted.array,
         array_limit=submitted.array_limit,
+        hold=submitted.hold,
     )
 
 

@@ -67,7 +67,7 @@ class Elastic(Policy):
         A parameter is negative or not finite, or one of the last two is less than 1.
     """
 
-    needs = PolicyNeeds(preempts=True, scales=True)
+    needs = PolicyNeeds(preempts=True, scales=True, orders_jobs=True)
 
     def __init__(
         self,

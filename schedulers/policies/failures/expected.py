@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ class Expected(LeastFailing):
     repair_s : float
         Expected time from a failure until a job has devices again.
     """
+
+    needs = replace(LeastFailing.needs, orders_jobs=True)
 
     def __init__(
         self,

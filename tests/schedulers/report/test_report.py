@@ -53,7 +53,7 @@ POLICIES: dict[str, type[Policy]] = {
     "<b>halves": Halves,
 }
 LAST = "a node/job-199"
-SECTIONS = ["metrics", "timeline", "time", "jct", "gangs", "reading"]
+SECTIONS = ["metrics", "timeline", "time", "jct", "gangs", "users", "reading"]
 
 
 def simulations(jobs, ground_truth, devices, faults=()):

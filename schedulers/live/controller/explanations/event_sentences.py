@@ -13,6 +13,7 @@ from presage.schedulers.live.controller.journal.records import (
     ClusterCreated,
     DeviceDrained,
     Ended,
+    HalfLifeChanged,
     HealthReported,
     Held,
     LeaseChanged,
@@ -23,6 +24,7 @@ from presage.schedulers.live.controller.journal.records import (
     Placed,
     PriorityChanged,
     Pruned,
+    QuotaChanged,
     Record,
     Requeued,
     Resized,
@@ -70,6 +72,21 @@ def _(record: Held) -> str:
 @event_details.register
 def _(record: PriorityChanged) -> str:
     return f"to {record.priority}"
+
+
+@event_details.register
+def _(record: QuotaChanged) -> str:
+    subject = f"of user {record.user!r}" if record.user else "of users without one"
+    limits = [
+        f"{record.devices:g} devices" if record.devices is not None else "",
+        f"weight {record.weight:g}" if record.weight is not None else "",
+    ]
+    return f"{subject}: {', '.join(filter(None, limits)) or 'removed'}"
+
+
+@event_details.register
+def _(record: HalfLifeChanged) -> str:
+    return f"past use counts half after {quantity(record.half_life_s, 'seconds')}"
 
 
 @event_details.register

@@ -55,6 +55,8 @@ def _summarize_pending(core: Core, job: LiveJob, position: int, now_s: float) ->
         return f"it waits: {_none_up(core, now_s)}{queue}"
     if job.job_id in view.unschedulable:
         return f"it waits for other nodes: {view.unschedulable[job.job_id]}"
+    if quota := view.quota_reason(job.job_id):
+        return f"it waits: {quota}"
     after = f" after {job.reason}" if job.reason and job.starts else ""
     reason = _pending_reason(core, view, job, now_s)
     return f"it waits{after}: {reason}{queue}{_missing_forecasts(view, job)}"

@@ -167,6 +167,32 @@ class PriorityChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    """Quota of a user from now on, or of all users without one; without numbers, its removal.
+
+    Attributes
+    ----------
+    user : str
+        "" for the default of users without a quota.
+    devices, weight : float or None
+        As in :class:`presage.schedulers.core.users.quota.Quota`.
+    """
+
+    user: str
+    devices: float | None
+    weight: float | None
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HalfLifeChanged:
+    """Half-life of the past use of users from now on."""
+
+    half_life_s: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Requeued:
     """End of an attempt whose job waits again.
 
@@ -333,7 +359,7 @@ class ClockSet:
 Record = (
     Submitted | Held | PriorityChanged | Placed | Started | Resized | MemberEnded | Stopping
     | Requeued | Ended | Pruned | NodeJoined | NodeDrained | NodeLost | HealthReported
-    | DeviceDrained | ClockSet | LeaseChanged | ClusterCreated
+    | DeviceDrained | ClockSet | LeaseChanged | ClusterCreated | QuotaChanged | HalfLifeChanged
 )  # fmt: skip
 PRINCIPAL = "principal"  # key of a row: the client that caused the record
 
@@ -342,7 +368,7 @@ _KINDS: Mapping[str, type[Record]] = {
     for kind in (
         Submitted, Held, PriorityChanged, Placed, Started, Resized, MemberEnded, Stopping, Requeued,
         Ended, Pruned, NodeJoined, NodeDrained, NodeLost, HealthReported, DeviceDrained, ClockSet,
-        LeaseChanged, ClusterCreated,
+        LeaseChanged, ClusterCreated, QuotaChanged, HalfLifeChanged,
     )
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from presage.errors import InvalidRequestError, OverloadedError
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.devices.node_availability import MAX_REASON_LENGTH
@@ -28,6 +29,7 @@ from presage.schedulers.live.controller.operations.job_changes import (
     hold_jobs,
     requeue_jobs,
 )
+from presage.schedulers.live.controller.operations.quotas import quota_records, quotas_response
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
@@ -77,6 +79,8 @@ class ClusterService:
                 "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
                 "Outages": unary("Outages", "view", self.outages),
+                "SetQuota": unary("SetQuota", "admin", self.set_quota),
+                "Quotas": unary("Quotas", "view", self.quotas),
                 "Explain": unary("Explain", "view", self.explain),
                 "WhatIf": unary("WhatIf", "view", self.what_if),
                 "Logs": stream("Logs", "view", self.logs),
@@ -232,6 +236,29 @@ class ClusterService:
             lambda core, now_s: outages_response(core.state, now_s)
         )
         return found.SerializeToString()
+
+    async def set_quota(self, content: bytes, call: Call) -> bytes:
+        """Set or remove a quota."""
+        request = parse_request(pb.SetQuotaRequest, content)
+
+        def change(core: Core, now_s: float, _: float) -> tuple[list[Record], int]:
+            users = core.state.users
+            held_milli = users.use.held_milli(request.quota.user) if request.quota.user else 0
+            return quota_records(users, request, now_s), held_milli
+
+        held_milli = await self._controller.change(change, call.caller.name)
+        held_devices = held_milli / FULL_DEVICE_MILLI
+        return pb.SetQuotaResponse(held_devices=held_devices).SerializeToString()
+
+    async def quotas(self, content: bytes, call: Call) -> bytes:
+        """Return the quotas of users."""
+        parse_request(pb.QuotasRequest, content)
+
+        def respond(core: Core, now_s: float) -> pb.QuotasResponse:
+            is_fair = core.policy.needs.fair_share_s > 0
+            return quotas_response(core.state.users, now_s, is_fair=is_fair)
+
+        return (await self._controller.read(respond)).SerializeToString()
 
     async def explain(self, content: bytes, call: Call) -> bytes:
         """Explain the state of a job."""

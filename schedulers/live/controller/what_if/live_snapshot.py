@@ -14,6 +14,8 @@ from typing import Any
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job_status import JobStatus, Phase
+from presage.schedulers.core.users.decayed_use import DecayedUse
+from presage.schedulers.core.users.quota import Quotas
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
@@ -55,6 +57,8 @@ class LiveCopy:
         Jobs that the policy has seen, those that it has not, and the last ended ones.
     devices : mapping of str to list of [kind, memory_bytes]
         Devices of each node.
+    quotas, use
+        As in :class:`presage.schedulers.what_if.snapshot.Snapshot`.
     """
 
     scheduled: Snapshot
@@ -69,6 +73,8 @@ class LiveCopy:
     elsewhere: Mapping[str, tuple[LiveJob, str]]
     devices: Mapping[str, list[list[Any]]]
     silent: Sequence[str]
+    quotas: Quotas
+    use: DecayedUse
 
     def snapshot(self) -> Snapshot:
         """Return the state from which simulations start."""
@@ -106,6 +112,8 @@ class LiveCopy:
                 if live.submitted.time_limit_s
             },
             is_live=True,
+            quotas=self.quotas,
+            use=self.use,
             past=Past([self._past_job(live) for live in self.ended], self.all_since_s),
             assumptions=self._assumptions(),
         )
@@ -160,6 +168,8 @@ def copy_state(core: Core, now_s: float) -> LiveCopy | None:
         dict(_jobs_elsewhere(core, view, silent)),
         {name: node.devices for name, node in state.nodes.items()},
         silent,
+        state.users.quotas,
+        state.users.use.copy(),
     )
 
 

@@ -14,6 +14,7 @@ from presage.system.text.terminal import Name, Table, print_table, say, styled, 
 if TYPE_CHECKING:
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.results.switch_effect import SwitchEffect
+    from presage.schedulers.simulator.results.user_metrics import UserMetrics
     from presage.schedulers.simulator.simulation import Simulation
 
 _TITLE_WIDTH = 24  # columns of the first column, with borders
@@ -24,23 +25,44 @@ def print_metrics(
     found: Mapping[str, Metrics],
     left_out: Mapping[str, int],
     effects: Mapping[str, SwitchEffect] = MappingProxyType({}),
+    users: Mapping[str, Mapping[str, UserMetrics]] = MappingProxyType({}),
     *,
     as_json: bool,
 ) -> None:
-    """Print the metrics of each policy, what switches change, and the rows that are no jobs."""
+    """Print the metrics of each policy and user, what switches change, and rows that are no jobs.
+
+    ``users`` are metrics by policy, then by user.
+    """
     if as_json:
-        document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
-        if left_out:
-            document["left_out"] = dict(left_out)
-        if effects:
-            document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
-        print_json(document, allow_nan=False)
+        print_json(_document(found, left_out, effects, users), allow_nan=False)
         return
     for table in metric_tables(found):
         print_table(table)
     if effects:
         print_table(_effects_table(effects))
+    if users:
+        print_table(_users_table(users))
     say_left_out(left_out)
+
+
+def _document(
+    found: Mapping[str, Metrics],
+    left_out: Mapping[str, int],
+    effects: Mapping[str, SwitchEffect],
+    users: Mapping[str, Mapping[str, UserMetrics]],
+) -> dict[str, Any]:
+    """Return the JSON document with the parts that are there."""
+    document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
+    if left_out:
+        document["left_out"] = dict(left_out)
+    if effects:
+        document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
+    if users:
+        document["users"] = {
+            name: {user: asdict(one) for user, one in of_user.items()}
+            for name, of_user in users.items()
+        }
+    return document
 
 
 def _effects_table(effects: Mapping[str, SwitchEffect]) -> Table:
@@ -61,6 +83,18 @@ def _effects_table(effects: Mapping[str, SwitchEffect]) -> Table:
             Name(effect.worst_job or "-"),
             f"{worst:+.1%}".replace("%", " %"),
         )
+    return table
+
+
+def _users_table(users: Mapping[str, Mapping[str, UserMetrics]]) -> Table:
+    """Return a table of the waits of users, a row per user and policy."""
+    from presage.schedulers.report.user_table import user_rows
+
+    table = Table(title="users")
+    for title in ("user", "policy", "jobs", "wait mean", "longest wait", "device time"):
+        table.add_column(title, justify="left" if title in ("user", "policy") else "right")
+    for row in user_rows(users):
+        table.add_row(Name(row.user), Name(row.policy), *row[2:])
     return table
 
 

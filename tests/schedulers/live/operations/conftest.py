@@ -14,9 +14,8 @@ def run(cluster):
     """Return a function that runs `presage cluster` on the cluster, and returns its result."""
 
     def of(command, *words, **variables):
-        return presage(
-            "cluster", command, "--controller", cluster.target, *words, **(WIDE | variables)
-        )
+        at = {"PRESAGE_CLUSTER": cluster.target}
+        return presage("cluster", command, *words, **(at | WIDE | variables))
 
     return of
 

@@ -129,3 +129,38 @@ def test_an_array_that_is_submitted_again_with_more_indices_starts_the_new_ones(
     done = run("submit", "--name", "s", "--array", "0-2", *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert "no new job was started" in done.stderr
+
+
+def test_quotas_and_holds_of_submissions_survive_a_kill_of_the_controller(cluster, ok, refused):
+    cluster.up("n0", "n1")
+    mine = account()
+    ok("quota", "set", mine, "--devices", "1", "--weight", "2")
+    cluster.submit(cluster.job("first", 2_000))
+    cluster.runs("first")
+    ok("submit", "--name", "second", "--", sys.executable, "-c", "pass")
+    ok("submit", "--name", "later", "--hold", "--", sys.executable, "-c", "pass")
+    assert "needs 2 devices at once, and the quota of user" in refused(
+        "submit", "--gpus", "2", "--", "true"
+    )
+    restart(cluster)
+    why = f"it waits: user {mine} holds 1 of 1 device of the quota"
+    until(lambda: ok("explain", "--short", "second") == f"second: {why}.\n")
+    assert f"user {mine} holds 1 of 1 device of the quota" in ok("ps", "second")
+    (row,) = json.loads(ok("quota", "list", "--json"))["users"]
+    assert row["quota"] == {"user": mine, "devices": 1.0, "weight": 2.0}
+    assert (row["held_devices"], row["used_device_s"] > 0) == (1.0, True)
+    listed = ok("quota", "list", COLUMNS="80")
+    assert "without fair share" in listed
+    assert max(map(len, listed.splitlines())) <= 80
+
+    cluster.cancel("first")
+    cluster.over("first", "second")
+    assert cluster.status("later").held
+    ok("release", "later")
+    cluster.over("later")
+    assert "weight 0: must be within" in refused("quota", "set", mine, "--weight", "0")
+    assert "exactly one" in refused("quota", "set", "--devices", "1")
+    assert "no number" in refused("quota", "set", mine)
+    assert "has no quota" in refused("quota", "remove", "missing")
+    ok("quota", "remove", mine)
+    assert "there is no default quota" in refused("quota", "remove", "--default")

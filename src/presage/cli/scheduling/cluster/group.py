@@ -17,6 +17,7 @@ from presage.cli.scheduling.cluster.processes.agent import agent
 from presage.cli.scheduling.cluster.processes.controller import controller
 from presage.cli.scheduling.cluster.processes.on_ray import on_ray
 from presage.cli.scheduling.cluster.processes.up import up
+from presage.cli.scheduling.cluster.quota.group import app as quota_app
 from presage.cli.scheduling.cluster.submit import submit
 from presage.cli.scheduling.cluster.ui import ui
 from presage.cli.scheduling.cluster.wait import wait
@@ -37,6 +38,7 @@ for _function in (up, controller, agent):
     add_command(app, _function, panel=_RUN)
 add_command(app, on_ray, name="on-ray", panel=_RUN)
 add_command(app, drain, panel=_RUN)
+app.add_typer(quota_app, name="quota", rich_help_panel=_RUN)
 add_command(
     app,
     submit,

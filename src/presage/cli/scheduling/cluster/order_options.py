@@ -18,7 +18,7 @@ _ORDER = "Dependencies, arrays and limits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderOptions:
-    """Jobs to wait for, an array of jobs, and a limit of the run time."""
+    """A hold, jobs to wait for, an array of jobs, and a limit of the run time."""
 
     after: Annotated[
         list[str] | None,
@@ -57,6 +57,15 @@ class OrderOptions:
         ),
     ] = None
 
+    hold: Annotated[
+        bool,
+        typer.Option(
+            "--hold",
+            help="Do not start it until `presage cluster release`.",
+            rich_help_panel=_ORDER,
+        ),
+    ] = False
+
     def fields(self) -> dict[str, Any]:
         """Return the fields of the job's message.
 
@@ -74,6 +83,7 @@ class OrderOptions:
             "after": self.after or (),
             "after_any": self.after_any or (),
             "time_limit_s": limit_s,
+            "hold": self.hold,
         }
 
     def jobs(self, job: pb.Job) -> list[pb.Job]:

@@ -73,7 +73,7 @@ class PlanningOptions:
         Raises
         ------
         ConfigError
-            The policy or a parameter is unknown, or the policy plans no gangs.
+            The policy or a parameter is unknown, or the policy plans no gangs, or has fair share.
         """
         from presage.schedulers.policies.policy_registry import policy_of
 
@@ -82,6 +82,11 @@ class PlanningOptions:
             raise ConfigError(
                 f"--policy {self.policy}: it plans no gangs over several nodes "
                 "(needs.plans_gangs); on Kubernetes use gang, or another policy that does"
+            )
+        if found.needs.fair_share_s:
+            raise ConfigError(
+                f"--policy {self.policy}: fair_share_s has no effect on Kubernetes, where the past "
+                "use of users is not known; leave it out"
             )
         return found
 

@@ -14,6 +14,7 @@ from presage.cli.scheduling.simulation.result_options import ResultOptions
 if TYPE_CHECKING:
     from presage.schedulers.simulator.ground_truth.switch_sharing import SwitchSharing
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
+    from presage.schedulers.simulator.results.user_metrics import UserMetrics
     from presage.schedulers.simulator.scenario import Scenario
     from presage.schedulers.simulator.simulation import Simulation
 
@@ -34,23 +35,45 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions, inc: 
 
     found: dict[str, Metrics] = {}
     effects: dict[str, SwitchEffect] = {}
+    users: dict[str, Mapping[str, UserMetrics]] = {}  # if they are printed
     kept: dict[str, Simulation] = {}  # for the report and the tables
+    by_user = any(map(_divides_by_user, scenarios.values()))
     for name, scenario in scenarios.items():
         sharing = inc.sharing(load_cluster(scenario).topology) if inc.inc else None
         run = _run(name, scenario, sharing)
         if sharing is not None:
             effects[name] = switch_effect(_run(name, scenario), run)
         found[name] = compute_metrics(run)
+        users |= {name: _user_metrics(run)} if by_user else {}
         say_remarks(name, run, has_forecasts=scenario.predictor != "none")
         if result.report or result.parquet:
             kept[name] = run
         if result.log is not None:
             _write_log(run, result.log / f"{name}.jsonl")
+    _write_results(kept, scenario, result)
+    left_out = load_trace(scenario).left_out
+    print_metrics(found, left_out, effects, users, as_json=result.as_json)
+
+
+def _write_results(kept: dict[str, Simulation], scenario: Scenario, result: ResultOptions) -> None:
+    """Write the report and the tables that are requested."""
     if result.report is not None:
         _write_report(kept, scenario, result.report)
     if result.parquet is not None:
         _write_tables(kept, result.parquet)
-    print_metrics(found, load_trace(scenario).left_out, effects, as_json=result.as_json)
+
+
+def _user_metrics(run: Simulation) -> Mapping[str, UserMetrics]:
+    from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
+
+    return compute_user_metrics(run)
+
+
+def _divides_by_user(scenario: Scenario) -> bool:
+    """Return whether a scenario has quotas or fair share."""
+    from presage.schedulers.policies.policy_registry import policy_of
+
+    return scenario.quotas is not None or policy_of(scenario.policy).needs.fair_share_s > 0
 
 
 def _run(name: str, scenario: Scenario, sharing: SwitchSharing | None = None) -> Simulation:
@@ -92,6 +115,7 @@ def _facts(scenario: Scenario) -> dict[str, str]:
         "measured": scenario.measured.name if scenario.measured else "",
         "shares": scenario.shares if scenario.shares != "none" else "",
         "faults": scenario.faults,
+        "quotas": scenario.quotas.name if scenario.quotas else "",
     }
     return {name: text for name, text in settings.items() if text}
 

@@ -41,6 +41,14 @@ class ScenarioOptions:
             "policy elastic. By default only jobs with a range in the trace do.",
         ),
     ] = ""
+    quotas: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Quotas and weights of users: YAML with default: {devices: 8} and users: {ana: "
+            "{devices: 4, weight: 2}, ...}.",
+        ),
+    ] = None
     load: Annotated[float, typer.Option(help="Factor on the arrival rate of jobs.")] = 1.0
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0
     predictor: Annotated[

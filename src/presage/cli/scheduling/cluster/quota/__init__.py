@@ -1,0 +1,1 @@
+"""``presage cluster quota``: quotas of users, and their weights for fair share."""
