@@ -21,6 +21,7 @@ from presage.schedulers.live.controller.explanations.explain import (
     queue_positions,
     summarize_job,
 )
+from presage.schedulers.live.controller.history.history_file import HistoryFile
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
 from presage.schedulers.live.controller.operations.job_changes import (
@@ -30,6 +31,7 @@ from presage.schedulers.live.controller.operations.job_changes import (
 )
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.server.history_calls import answer_history
 from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.controller.server.outage_messages import outages_response
@@ -56,9 +58,16 @@ PAGE = 1_000  # entries per read; equal to the journal's page, else it reads ent
 class ClusterService:
     """Service that converts between messages and calls of the controller."""
 
-    def __init__(self, controller: Controller, calls: Calls, logs: Logs, policy: str) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        calls: Calls,
+        logs: Logs,
+        policy: str,
+        history: HistoryFile | None = None,
+    ) -> None:
         self._controller, self._calls, self._logs = controller, calls, logs
-        self._policy = policy
+        self._policy, self._history = policy, history
         self._questions = Questions(controller, policy)
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -77,6 +86,7 @@ class ClusterService:
                 "Watch": stream("Watch", "view", self.watch),
                 "Drain": unary("Drain", "admin", self.drain),
                 "Outages": unary("Outages", "view", self.outages),
+                "History": unary("History", "view", self.history),
                 "Explain": unary("Explain", "view", self.explain),
                 "WhatIf": unary("WhatIf", "view", self.what_if),
                 "Logs": stream("Logs", "view", self.logs),
@@ -169,10 +179,12 @@ class ClusterService:
                 core.state, positions, with_ended=request.include_ended
             )
             jobs = select_jobs(core, jobs, request)
-            listed = jobs[: request.limit if request.limit > 0 else MAX_LISTED]
+            limit = request.limit if request.limit > 0 else MAX_LISTED
+            skipped = jobs[: max(0, request.offset)]
+            listed = jobs[len(skipped) : len(skipped) + limit]
             return pb.ListResponse(
                 jobs=[row(core, job, now_s, positions.get(job.job_id, 0)) for job in listed],
-                remaining_job_count=len(jobs) - len(listed),
+                remaining_job_count=len(jobs) - len(skipped) - len(listed),
                 failed_jobs=[
                     row(core, job, now_s)
                     for job in recent_failures(core.state, now_s, request.failed_within_s)
@@ -183,6 +195,8 @@ class ClusterService:
                 policy=self._policy,
                 forecaster_error=self._controller.forecasts.failure,
                 last_entry=self._controller.journal.last_seq,
+                client=call.caller.name,
+                client_roles=sorted(call.caller.roles),
             )
 
         return (await self._controller.read_in_thread(respond)).SerializeToString()
@@ -231,6 +245,12 @@ class ClusterService:
         found = await self._controller.read_in_thread(
             lambda core, now_s: outages_response(core.state, now_s)
         )
+        return found.SerializeToString()
+
+    async def history(self, content: bytes, call: Call) -> bytes:
+        """Return samples of the cluster's state; errors of forecasts for administrators only."""
+        request = parse_request(pb.HistoryRequest, content)
+        found = await answer_history(request, self._history, sees_errors=call.caller.is_admin)
         return found.SerializeToString()
 
     async def explain(self, content: bytes, call: Call) -> bytes:
