@@ -101,7 +101,7 @@ class _Plan:
     digits: int = 0
     more_columns: tuple[str, ...] = ()
     more: Callable[[pb.HistoryPoint], list[str]] = lambda _point: []
-    min_top: float = 1.0
+    has_dots: bool = False  # instead of a line: points of different jobs
 
 
 def _state(field: str) -> Callable[[pb.HistoryPoint], Reading | None]:
@@ -120,7 +120,9 @@ def _error(point: pb.HistoryPoint) -> Reading | None:
 
 _PLANS = (
     _Plan(
-        "devices", "Devices", "devices",
+        "devices",
+        "Devices",
+        "",
         (
             _Series("in use", "c0", _state("devices_in_use")),
             _Series("compute allocated", "c1", _state("allocated_devices")),
@@ -130,7 +132,7 @@ _PLANS = (
         digits=1,
     ),
     _Plan(
-        "jobs", "Jobs", "jobs",
+        "jobs", "Jobs", "",
         (
             _Series("waiting", "c1", _state("waiting_jobs")),
             _Series("running", "c0", _state("running_jobs")),
@@ -151,7 +153,7 @@ _PLANS = (
             f"{100 * point.forecast_errors.greatest:.0f} %" if point.forecast_errors.jobs else "-",
             str(point.forecast_errors.beyond_bound),
         ],
-        min_top=10.0,
+        has_dots=True,
     ),
 )  # fmt: skip
 
@@ -169,7 +171,7 @@ def _chart(
 ) -> HistoryChart:
     readings = [[series.read(point) for point in points] for series in plan.series]
     present = [one for row in readings for one in row if one is not None]
-    top, ticks = value_ticks(max([plan.min_top, *(one.greatest for one in present)]))
+    top, ticks = value_ticks(max([1.0, *(one.greatest for one in present)]))
 
     def x(time_s: float) -> float:
         return round(min(1.0, max(0.0, (time_s - begin_s) / (end_s - begin_s))) * WIDTH, 1)
@@ -183,7 +185,7 @@ def _chart(
     ]
     lines = [
         Line(
-            series.name, series.style, _path(at, row, is_next, top),
+            series.name, series.style, _path(at, row, is_next, top, has_dots=plan.has_dots),
             _band(at, row, is_next, top) if not number and span.step_s > _MINUTE_S else "",
         )
         for number, (series, row) in enumerate(zip(plan.series, readings, strict=True))
@@ -206,18 +208,17 @@ def _chart(
 
 
 def value_ticks(most: float) -> tuple[float, list[Tick]]:
-    """Return the top of an axis from 0 that contains ``most``, and the labels of round values.
+    """Return the top of an axis from 0 that contains ``most``, and labels of round numbers.
 
     Positions are in % of the axis, from its top.
     """
-    raw = max(most, 1e-9) / _MAX_TICKS
+    raw = max(most / _MAX_TICKS, 1.0)
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(n * scale for n in (1, 2, 5, 10) if n * scale >= raw * (1 - 1e-9))
     count = max(1, math.ceil(most / step - 1e-9))
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
     top = count * step
     return top, [
-        Tick(round(100 - 100 * n / count, 3), f"{n * step:,.{digits}f}") for n in range(count + 1)
+        Tick(round(100 - 100 * n / count, 3), f"{n * step:,.0f}") for n in range(count + 1)
     ]
 
 
@@ -226,7 +227,12 @@ def _y(value: float, top: float) -> float:
 
 
 def _path(
-    at: Sequence[float], row: Sequence[Reading | None], is_next: Sequence[bool], top: float
+    at: Sequence[float],
+    row: Sequence[Reading | None],
+    is_next: Sequence[bool],
+    top: float,
+    *,
+    has_dots: bool,
 ) -> str:
     """Return the path of the means; a point without neighbours is drawn as a dot."""
     parts, is_open = [], False
@@ -234,7 +240,7 @@ def _path(
         if one is None:
             is_open = False
             continue
-        follows = is_open and is_next[number]
+        follows = is_open and is_next[number] and not has_dots
         parts.append(f"{'L' if follows else 'M'}{x} {_y(one.mean, top)}{'' if follows else 'h0'}")
         is_open = True
     return "".join(parts)
@@ -299,6 +305,6 @@ def _label(plan: _Plan, readings: Iterable[Sequence[Reading | None]], span: Span
             )
     values = "; ".join(parts) or "no values"
     return (
-        f"{plan.name} of the last {span.name}, in {plan.unit}: {values}. The table below has all "
-        "values."
+        f"{plan.name}{f' in {plan.unit}' if plan.unit else ''}, last {span.name}: {values}. The "
+        "table below has all values."
     )

@@ -223,8 +223,9 @@ def test_a_read_only_page_says_how_to_allow_actions(users):
 
 
 def test_pages_that_act_stay_on_loopback():
-    with pytest.raises(ServiceError, match="leave out --allow-actions"), served(
-        "127.0.0.1:1", host="0.0.0.0", allow_remote=True, allow_actions=True
+    with (
+        pytest.raises(ServiceError, match="leave out --allow-actions"),
+        served("127.0.0.1:1", host="0.0.0.0", allow_remote=True, allow_actions=True),
     ):
         pass
 
