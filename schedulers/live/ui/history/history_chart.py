@@ -102,6 +102,7 @@ class _Plan:
     more_columns: tuple[str, ...] = ()
     more: Callable[[pb.HistoryPoint], list[str]] = lambda _point: []
     has_dots: bool = False  # instead of a line: points of different jobs
+    is_of_greatest: bool = False  # the line, instead of means: rare states would hardly be seen
 
 
 def _state(field: str) -> Callable[[pb.HistoryPoint], Reading | None]:
@@ -143,6 +144,7 @@ _PLANS = (
     _Plan(
         "slo", "SLO violations", "jobs",
         (_Series("violate their SLO, or are predicted to", "c5", _state("slo_violated_jobs")),),
+        is_of_greatest=True,
     ),
     _Plan(
         "errors", "Errors of predicted run times", "%",
@@ -183,10 +185,12 @@ def _chart(
         number > 0 and point.time_unix_s - points[number - 1].time_unix_s <= 1.5 * span.step_s
         for number, point in enumerate(points)
     ]
+    has_band = span.step_s > _MINUTE_S and not plan.is_of_greatest and not plan.has_dots
     lines = [
         Line(
-            series.name, series.style, _path(at, row, is_next, top, has_dots=plan.has_dots),
-            _band(at, row, is_next, top) if not number and span.step_s > _MINUTE_S else "",
+            series.name, series.style,
+            _path(at, [_drawn(one, plan) for one in row], is_next, top, has_dots=plan.has_dots),
+            _band(at, row, is_next, top) if has_band and not number else "",
         )
         for number, (series, row) in enumerate(zip(plan.series, readings, strict=True))
     ]  # fmt: skip
@@ -220,6 +224,10 @@ def value_ticks(most: float) -> tuple[float, list[Tick]]:
     return top, [
         Tick(round(100 - 100 * n / count, 3), f"{n * step:,.0f}") for n in range(count + 1)
     ]
+
+
+def _drawn(one: Reading | None, plan: _Plan) -> Reading | None:
+    return one._replace(mean=one.greatest) if one is not None and plan.is_of_greatest else one
 
 
 def _y(value: float, top: float) -> float:
