@@ -49,10 +49,10 @@ class Poller:
         self._explanations = BoundedCache(self._make_cached_job(EXPLANATION_MAX_AGE_S), MAX_JOBS)
         self._tails = BoundedCache(self._tail, MAX_JOBS)
         self._starts = CachedValue(self._predict_starts, STARTS_MAX_AGE_S)
-        self._histories = BoundedCache(
+        self._histories: BoundedCache[str, CachedValue[pb.HistoryResponse]] = BoundedCache(
             lambda span: CachedValue(lambda: self._history(span), HISTORY_MAX_AGE_S), len(SPANS)
         )
-        self._ended = BoundedCache(
+        self._ended: BoundedCache[int, CachedValue[pb.ListResponse]] = BoundedCache(
             lambda page: CachedValue(lambda: self._list_ended(page), ENDED_MAX_AGE_S), MAX_PAGES
         )
         self._predicting = ThreadPoolExecutor(1, "starts")

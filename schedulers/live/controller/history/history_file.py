@@ -59,6 +59,7 @@ class HistoryFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._mutex = path, threading.Lock()
+        self._last = -1  # minute of the last sample
         if not path.exists():
             _create(path)
         self._file = _open(path)

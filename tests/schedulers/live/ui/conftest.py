@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def served(target, *, connect=None, **more):
         at.append(url)
         ready.set()
 
-    options = {"host": "127.0.0.1", "port": 0, "allow_remote": False} | more
+    options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "allow_remote": False} | more
     connect = connect or (lambda: ClusterClient(target, timeout_s=ANSWER_S))
 
     def serve():

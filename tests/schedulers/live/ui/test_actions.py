@@ -45,7 +45,8 @@ class Page:
 
     def csrf(self, do="hold", name="anns"):
         _, text = self.ask("GET", f"/actions?do={do}&name={quote(name, safe='')}")
-        return re.search('name="csrf" value="([0-9a-f]{64})"', text)[1]
+        (found,) = re.findall('name="csrf" value="([0-9a-f]{64})"', text)
+        return found
 
     def act(self, do, name, *, csrf=None, method="POST", cookie=None, headers=None, **fields):
         fields = {"do": do, "name": name, "csrf": self.csrf() if csrf is None else csrf} | fields

@@ -35,6 +35,12 @@ def row(minute, waiting=1.0):
     return Row(minute, Sample(devices=4.0, waiting_jobs=waiting))
 
 
+def opened(path):
+    file = open_history(path)
+    assert file is not None
+    return file
+
+
 def everything(file):
     return file.read(0, 10**12)
 
@@ -48,7 +54,8 @@ steps = st.one_of(
 @given(moves=st.lists(steps, max_size=12))
 def test_minutes_increase_and_the_file_never_grows_for_any_clock(tmp_path_factory, moves):
     path = tmp_path_factory.mktemp("law") / "history"
-    minute, expected = NOW, {}
+    minute = NOW
+    expected: dict[int, int] = {}
     with HistoryFile(path) as file:
         for number, move in enumerate(moves):
             minute += move
@@ -92,6 +99,7 @@ time.sleep(60)
 def test_all_written_minutes_survive_kill_9(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path / "history")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
         assert writer.stdout.readline() == "written\n"
         os.kill(writer.pid, signal.SIGKILL)
     with HistoryFile(tmp_path / "history") as file:
@@ -104,7 +112,7 @@ def test_all_written_minutes_survive_kill_9(tmp_path):
 def test_a_damaged_file_is_set_aside_with_one_line(tmp_path, caplog, content):
     path = tmp_path / "history"
     path.write_bytes(content)
-    with open_history(path) as file:
+    with opened(path) as file:
         assert everything(file) == []
         assert file.append(row(NOW))
     assert [record.message for record in caplog.records] == ["history set aside"]
@@ -124,7 +132,7 @@ def test_any_damage_costs_the_damaged_rows_only_or_sets_the_file_aside(
     noise = (seed * length)[:length]
     content[at : at + length] = noise[: len(content) - at]
     path.write_bytes(content)
-    with open_history(path) as file:
+    with opened(path) as file:
         found = everything(file)
         assert all(one == row(one.minute, one.minute - NOW) for one in found)
         if path.with_name("history.damaged").exists():

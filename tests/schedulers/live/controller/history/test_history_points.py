@@ -22,7 +22,7 @@ NOW_S = 29_000_000 * 60.0
 
 values = st.floats(0, 1e6)
 samples = st.builds(
-    lambda states, counts, errors: Sample(*states, *counts, *errors, 0.0),
+    lambda states, counts, errors: Sample._make((*states, *counts, *errors, 0.0)),
     st.tuples(*[values] * 7),
     st.tuples(*[st.integers(0, 100)] * 3),
     st.tuples(values, values),
