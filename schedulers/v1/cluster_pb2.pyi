@@ -276,7 +276,7 @@ class SetPriorityResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s", "user", "node", "states")
+    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s", "user", "node", "states", "offset")
     INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +284,7 @@ class ListRequest(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     include_ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     limit: int
@@ -291,7 +292,8 @@ class ListRequest(_message.Message):
     user: str
     node: str
     states: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ..., user: _Optional[str] = ..., node: _Optional[str] = ..., states: _Optional[_Iterable[str]] = ...) -> None: ...
+    offset: int
+    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ..., user: _Optional[str] = ..., node: _Optional[str] = ..., states: _Optional[_Iterable[str]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason")
@@ -328,7 +330,7 @@ class NodeStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("jobs", "nodes", "policy", "forecaster_error", "last_entry", "remaining_job_count", "failed_jobs")
+    __slots__ = ("jobs", "nodes", "policy", "forecaster_error", "last_entry", "remaining_job_count", "failed_jobs", "client", "client_roles")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +338,8 @@ class ListResponse(_message.Message):
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     REMAINING_JOB_COUNT_FIELD_NUMBER: _ClassVar[int]
     FAILED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ROLES_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     policy: str
@@ -343,7 +347,9 @@ class ListResponse(_message.Message):
     last_entry: int
     remaining_job_count: int
     failed_jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster_error: _Optional[str] = ..., last_entry: _Optional[int] = ..., remaining_job_count: _Optional[int] = ..., failed_jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+    client: str
+    client_roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster_error: _Optional[str] = ..., last_entry: _Optional[int] = ..., remaining_job_count: _Optional[int] = ..., failed_jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., client: _Optional[str] = ..., client_roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("after_entry", "job_ids")
@@ -470,6 +476,76 @@ class OutagesResponse(_message.Message):
     nodes: _containers.RepeatedScalarFieldContainer[str]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceOutages]
     def __init__(self, now_s: _Optional[float] = ..., nodes: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[_Union[DeviceOutages, _Mapping]]] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("from_unix_s", "to_unix_s", "step_s")
+    FROM_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    from_unix_s: float
+    to_unix_s: float
+    step_s: float
+    def __init__(self, from_unix_s: _Optional[float] = ..., to_unix_s: _Optional[float] = ..., step_s: _Optional[float] = ...) -> None: ...
+
+class SampledValue(_message.Message):
+    __slots__ = ("mean", "least", "greatest")
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    GREATEST_FIELD_NUMBER: _ClassVar[int]
+    mean: float
+    least: float
+    greatest: float
+    def __init__(self, mean: _Optional[float] = ..., least: _Optional[float] = ..., greatest: _Optional[float] = ...) -> None: ...
+
+class HistoryPoint(_message.Message):
+    __slots__ = ("time_unix_s", "samples", "devices", "devices_in_use", "allocated_devices", "used_devices", "waiting_jobs", "running_jobs", "slo_violated_jobs", "finished_jobs", "failed_jobs", "forecast_errors")
+    TIME_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_IN_USE_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATED_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    USED_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_JOBS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_JOBS_FIELD_NUMBER: _ClassVar[int]
+    SLO_VIOLATED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    time_unix_s: float
+    samples: int
+    devices: SampledValue
+    devices_in_use: SampledValue
+    allocated_devices: SampledValue
+    used_devices: SampledValue
+    waiting_jobs: SampledValue
+    running_jobs: SampledValue
+    slo_violated_jobs: SampledValue
+    finished_jobs: int
+    failed_jobs: int
+    forecast_errors: ForecastErrors
+    def __init__(self, time_unix_s: _Optional[float] = ..., samples: _Optional[int] = ..., devices: _Optional[_Union[SampledValue, _Mapping]] = ..., devices_in_use: _Optional[_Union[SampledValue, _Mapping]] = ..., allocated_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., used_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., waiting_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., running_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., slo_violated_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., finished_jobs: _Optional[int] = ..., failed_jobs: _Optional[int] = ..., forecast_errors: _Optional[_Union[ForecastErrors, _Mapping]] = ...) -> None: ...
+
+class ForecastErrors(_message.Message):
+    __slots__ = ("jobs", "mean", "greatest", "beyond_bound")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    GREATEST_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_BOUND_FIELD_NUMBER: _ClassVar[int]
+    jobs: int
+    mean: float
+    greatest: float
+    beyond_bound: int
+    def __init__(self, jobs: _Optional[int] = ..., mean: _Optional[float] = ..., greatest: _Optional[float] = ..., beyond_bound: _Optional[int] = ...) -> None: ...
+
+class HistoryResponse(_message.Message):
+    __slots__ = ("points", "step_s", "has_errors")
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    HAS_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[HistoryPoint]
+    step_s: float
+    has_errors: bool
+    def __init__(self, points: _Optional[_Iterable[_Union[HistoryPoint, _Mapping]]] = ..., step_s: _Optional[float] = ..., has_errors: _Optional[bool] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("job_id",)

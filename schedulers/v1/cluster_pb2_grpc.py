@@ -90,6 +90,11 @@ class ClusterServiceStub:
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.SerializeToString,
                 response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.FromString,
                 _registered_method=True)
+        self.History = channel.unary_unary(
+                '/presage.cluster.v1.ClusterService/History',
+                request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/presage.cluster.v1.ClusterService/Explain',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
@@ -195,6 +200,14 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def History(self, request, context):
+        """Returns samples of the cluster's state of the last seven days: one a minute, or aggregated to
+        longer steps. Steps without a sample, as while the controller was stopped, are missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Explains the state of a job, with the forecasts used.
         """
@@ -274,6 +287,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Outages,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.FromString,
                     response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.SerializeToString,
+            ),
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryRequest.FromString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -589,6 +607,33 @@ class ClusterService:
             '/presage.cluster.v1.ClusterService/Outages',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesRequest.SerializeToString,
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.OutagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.cluster.v1.ClusterService/History',
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryRequest.SerializeToString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.HistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -155,8 +155,11 @@ class ClusterClient:
         user: str = "",
         node: str = "",
         states: Sequence[str] = (),
+        offset: int = 0,
     ) -> pb.ListResponse:
         """Return the jobs and nodes; at most ``limit`` jobs, or the controller's maximum.
+
+        The first ``offset`` jobs are skipped.
 
         Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``. ``user``,
         ``node`` and ``states`` select jobs; the states are those of
@@ -170,6 +173,7 @@ class ClusterClient:
             user=user,
             node=node,
             states=states,
+            offset=offset,
         )
         found: pb.ListResponse = self._call("List", request)
         return found
@@ -185,6 +189,14 @@ class ClusterClient:
     def outages(self) -> pb.OutagesResponse:
         """Return the outages of devices so far."""
         found: pb.OutagesResponse = self._call("Outages", pb.OutagesRequest())
+        return found
+
+    def history(
+        self, from_unix_s: float = 0.0, to_unix_s: float = 0.0, *, step_s: float = 0.0
+    ) -> pb.HistoryResponse:
+        """Return samples of the cluster's state, by default of the last hour and each minute."""
+        request = pb.HistoryRequest(from_unix_s=from_unix_s, to_unix_s=to_unix_s, step_s=step_s)
+        found: pb.HistoryResponse = self._call("History", request)
         return found
 
     def explain(self, job_id: str) -> pb.Explanation:

@@ -1,1 +1,1 @@
-"""Web page of a live cluster, read-only."""
+"""Web page of a live cluster; read-only unless actions are allowed."""

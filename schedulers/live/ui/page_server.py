@@ -29,6 +29,7 @@ def serve_pages(
     allow_remote: bool,
     on_ready: Callable[[str], None],
     stopped: threading.Event,
+    allow_actions: bool = False,
 ) -> None:
     """Serve the pages until ``stopped`` is set.
 
@@ -40,11 +41,14 @@ def serve_pages(
         Address of the controller, for display.
     on_ready : callable
         Called with the address that contains the access token.
+    allow_actions : bool
+        Whether viewers may act on jobs and nodes with the credentials of the connection.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be bound, or is not loopback and ``allow_remote`` is false.
+        The host or port cannot be bound, or is not loopback and ``allow_remote`` is false or
+        ``allow_actions`` is true.
     """
     address = resolve_address(Options(host=host, port=port, allow_remote=True))
     local = ipaddress.ip_address(address).is_loopback
@@ -54,10 +58,17 @@ def serve_pages(
             "listen on 127.0.0.1 and forward the port (ssh -L), or pass --allow-remote on a "
             "network that you trust"
         )
+    if not local and allow_actions:
+        raise ServiceError(
+            f"{host} is not a loopback address, and actions would be open to all that read the "
+            "unencrypted page; listen on 127.0.0.1 and forward the port (ssh -L), or leave out "
+            "--allow-actions"
+        )
     hosts = frozenset({"localhost", "127.0.0.1", "::1", address, host.lower()}) if local else None
     with Poller(connect) as poller:
         access = PageAccess()
-        app = application(poller, target, access, hosts=hosts)
+        acting = connect if allow_actions else None
+        app = application(poller, target, access, hosts=hosts, connect=acting)
         try:
             server = WsgiServer((address, port), app, limits=_LIMITS)
         except OSError as error:  # taken since the check

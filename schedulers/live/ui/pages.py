@@ -17,12 +17,20 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.client.elastic_text import size_text
 from presage.schedulers.live.client.event_text import event_name
 from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.live.ui import figures
+from presage.schedulers.live.ui.actions.action_pages import MAX_FORM_BYTES, ActionPages
+from presage.schedulers.live.ui.actions.page_actions import (
+    job_offers,
+    node_offers,
+    why_disabled,
+)
 from presage.schedulers.live.ui.bars import job_colour
 from presage.schedulers.live.ui.cached_value import Snapshot
+from presage.schedulers.live.ui.history.history_pages import add_history_pages
 from presage.schedulers.live.ui.overview import (
     MAX_ISSUES,
     Query,
@@ -60,7 +68,12 @@ class _Name(BaseConverter):
 
 
 def application(
-    poller: Poller, target: str, access: PageAccess, *, hosts: frozenset[str] | None = None
+    poller: Poller,
+    target: str,
+    access: PageAccess,
+    *,
+    hosts: frozenset[str] | None = None,
+    connect: Callable[[], ClusterClient] | None = None,
 ) -> Flask:
     """Return the application with the pages of a cluster.
 
@@ -73,8 +86,11 @@ def application(
     hosts : frozenset of str, optional
         Host names that requests may use; any if left out. It protects a server on loopback against
         DNS rebinding by other websites.
+    connect : callable, optional
+        Returns a new connection to the controller for actions; without it, the page is read-only.
     """
     app = Flask("presage-cluster", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_FORM_BYTES
     app.url_map.merge_slashes = False
     app.url_map.converters["name"] = _Name
     files = {name: (_FOLDER / name).read_bytes() for name in _FILES}
@@ -98,30 +114,34 @@ def application(
 
     @app.after_request
     def add_headers(response: Response) -> Response:
-        response.headers.update(_HEADERS)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
     @app.get("/")
     def cluster() -> Response:
-        return _cluster(poller, render)
+        return _cluster(poller, render, has_actions=connect is not None)
 
     @app.get("/jobs/", defaults={"job_id": ""})
     @app.get("/jobs/<name:job_id>")
     def job(job_id: str) -> Response:
-        return _job(poller, render, job_id or request.args.get("name", ""))
+        name = job_id or request.args.get("name", "")
+        return _job(poller, render, name, has_actions=connect is not None)
 
     def file(name: str) -> Response:
         cached = {"Cache-Control": "private, max-age=86400"}  # the address contains the version
         return Response(files[name], mimetype=_FILES[name], headers=cached)
 
+    add_history_pages(app, poller, render)
+    ActionPages(poller, access, render, connect).add_to(app)
     for name in _FILES:
         app.add_url_rule(f"/{name}", name, partial(file, name))
     app.register_error_handler(HTTPException, _error_response)
     return app
 
 
-def _cluster(poller: Poller, render: Callable[..., Response]) -> Response:
+def _cluster(poller: Poller, render: Callable[..., Response], *, has_actions: bool) -> Response:
     args = request.args
     state = args.get("state", "")
     states = (*figures.STATES, "waiting")
@@ -146,13 +166,18 @@ def _cluster(poller: Poller, render: Callable[..., Response]) -> Response:
         slo_violated=figures.SLO_VIOLATED,
         events=poller.events(),
         max_issues=MAX_ISSUES,
+        has_actions=has_actions,
+        disabled=why_disabled(found, is_allowed=has_actions),
+        node_offers={node.name: node_offers(node) for node in found.nodes} if found else {},
         all_url=f"/?{figures.query_string({k: v for k, v in all_args.items() if v})}",
         policy=found.policy if found else "",
         forecaster=found.forecaster_error if found else "",
     )
 
 
-def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Response:
+def _job(
+    poller: Poller, render: Callable[..., Response], job_id: str, *, has_actions: bool
+) -> Response:
     snapshot: Snapshot[pb.Explanation] = Snapshot()
     unknown, log, row = "", None, None
     try:
@@ -162,11 +187,14 @@ def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Respon
     except (UnknownJobError, InvalidJobError) as error:
         unknown = f"{error}."
     found = snapshot.value
+    offers, disabled = [], ""
     if found is not None:
+        offers = job_offers(found.status)
+        nodes = poller.cluster().value if offers else None
+        disabled = why_disabled(nodes, is_allowed=has_actions, row=found.status)
         if found.status.attempt:
             log = poller.log(found.status)
         if found.status.phase in figures.ON_NODE:
-            nodes = poller.cluster().value
             kinds = device_kinds(nodes.nodes if nodes else ())
             row = make_row(found.status, kinds)
     return render(
@@ -185,6 +213,8 @@ def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Respon
         state=figures.display_state(found.status) if found else "",
         command=shlex.join(found.status.job.command) if found else "",
         log=log,
+        offers=offers,
+        disabled=disabled,
     )
 
 
@@ -196,7 +226,7 @@ def _render(
     status: HTTPStatus = HTTPStatus.OK,
     **values: Any,
 ) -> Response:
-    values = {"policy": "", "forecaster": "", **values}
+    values = {"policy": "", "forecaster": "", "here": request.path, **values}
     text = environment.get_template(template).render(
         failure=snapshot.failure,
         since=snapshot.failing_since_unix_s,
@@ -235,5 +265,5 @@ def _host_of(header: str) -> str:
 
 
 def _error_response(error: HTTPException) -> Response:
-    text = f"{error.code} {error.name}: the pages are / and /jobs/NAME, and only GET is allowed\n"
+    text = f"{error.code} {error.name}: the pages are /, /history, /ended and /jobs/NAME\n"
     return Response(text, error.code, mimetype="text/plain")

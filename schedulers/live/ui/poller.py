@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
@@ -9,6 +10,8 @@ from typing import Self
 from presage.errors import ForbiddenError, InvalidJobError, UnknownJobError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui.cached_value import BoundedCache, CachedValue, Snapshot
+from presage.schedulers.live.ui.history.ended_jobs import ENDED_STATES, ROWS_PER_PAGE
+from presage.schedulers.live.ui.history.history_chart import SPANS
 from presage.schedulers.live.ui.log_tail import LogTail
 from presage.schedulers.live.ui.recent_events import RecentEvents
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -20,6 +23,9 @@ MAX_LISTED = 5_000  # jobs that are fetched; the others are only counted
 MAX_JOBS = 256  # in each cache of single jobs
 STARTS_MAX_AGE_S = 30.0  # predicted starts of waiting jobs take seconds of the controller
 STARTS_SAMPLES, STARTS_HORIZON_S = 25, 7 * 86_400.0
+HISTORY_MAX_AGE_S = 15.0  # there is a sample a minute
+ENDED_MAX_AGE_S = 2.0
+MAX_PAGES = 64  # pages of ended jobs in the cache
 _LOG_THREADS = 4
 
 
@@ -43,6 +49,12 @@ class Poller:
         self._explanations = BoundedCache(self._make_cached_job(EXPLANATION_MAX_AGE_S), MAX_JOBS)
         self._tails = BoundedCache(self._tail, MAX_JOBS)
         self._starts = CachedValue(self._predict_starts, STARTS_MAX_AGE_S)
+        self._histories: BoundedCache[str, CachedValue[pb.HistoryResponse]] = BoundedCache(
+            lambda span: CachedValue(lambda: self._history(span), HISTORY_MAX_AGE_S), len(SPANS)
+        )
+        self._ended: BoundedCache[int, CachedValue[pb.ListResponse]] = BoundedCache(
+            lambda page: CachedValue(lambda: self._list_ended(page), ENDED_MAX_AGE_S), MAX_PAGES
+        )
         self._predicting = ThreadPoolExecutor(1, "starts")
         self._prediction: Future[object] | None = None
 
@@ -80,6 +92,14 @@ class Poller:
             self._prediction = self._predicting.submit(self._starts.read)
         return self._starts.last().value or {}
 
+    def history(self, span: str) -> Snapshot[pb.HistoryResponse]:
+        """Return the history of a span: a name of ``SPANS``."""
+        return self._histories.get(span).read()
+
+    def ended(self, page: int) -> Snapshot[pb.ListResponse]:
+        """Return a page of the ended jobs, from 1; the newest jobs are on the first page."""
+        return self._ended.get(page).read()
+
     def log(self, row: pb.JobStatus) -> Snapshot[str]:
         """Return the end of the log of a job's last attempt."""
         return self._tails.get((row.job.job_id, row.submitted_unix_s, row.attempt)).read()
@@ -104,6 +124,16 @@ class Poller:
     def _predict_starts(self) -> dict[str, pb.WhatIfAnswer]:
         request = pb.WhatIfRequest(samples=STARTS_SAMPLES, horizon_s=STARTS_HORIZON_S)
         return {answer.job_id: answer for answer in self._client.what_if(request).answers}
+
+    def _history(self, span: str) -> pb.HistoryResponse:
+        now_s, found = time.time(), SPANS[span]
+        return self._client.history(now_s - found.span_s, now_s, step_s=found.step_s)
+
+    def _list_ended(self, page: int) -> pb.ListResponse:
+        offset = ROWS_PER_PAGE * (page - 1)
+        return self._client.list(
+            ended=True, limit=ROWS_PER_PAGE, offset=offset, states=ENDED_STATES
+        )
 
     def _explain(self, job_id: str) -> pb.Explanation:
         try:

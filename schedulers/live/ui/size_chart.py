@@ -108,7 +108,7 @@ def make_size_chart(row: pb.JobStatus, now_unix_s: float) -> SizeChart | None:
     top = max([most, *(change.gpus for change in row.sizes)])
     steps = list(_steps(row, begin_s, end_s, top, is_complete=is_complete))
     return SizeChart(
-        steps, fewest, most, _y(most, top), _y(fewest, top), _times(begin_s, end_s),
+        steps, fewest, most, _y(most, top), _y(fewest, top), time_ticks(begin_s, end_s),
         _sizes(top, (most, fewest)), is_complete, end_s - begin_s >= _DAY_S, _label(row, steps),
     )  # fmt: skip
 
@@ -140,8 +140,8 @@ def _y(gpus: int, top: int) -> float:
     return round(100 - 100 * gpus / top, 3)
 
 
-def _times(begin_s: float, end_s: float) -> list[Tick]:
-    """Return round times of this machine's time zone."""
+def time_ticks(begin_s: float, end_s: float) -> list[Tick]:
+    """Return round times of this machine's time zone, as labels of an axis."""
     span_s = end_s - begin_s
     most = _MAX_TIMES if span_s < _DAY_S else _MAX_DATES
     every_s = next((s for s in _INTERVALS_S if span_s / s <= most), 0)

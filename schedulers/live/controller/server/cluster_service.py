@@ -22,6 +22,7 @@ from presage.schedulers.live.controller.explanations.explain import (
     queue_positions,
     summarize_job,
 )
+from presage.schedulers.live.controller.history.history_file import HistoryFile
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
 from presage.schedulers.live.controller.operations.job_changes import (
@@ -32,6 +33,7 @@ from presage.schedulers.live.controller.operations.job_changes import (
 from presage.schedulers.live.controller.operations.quotas import quota_records, quotas_response
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.server.history_calls import answer_history
 from presage.schedulers.live.controller.server.job_filter import check_states, select_jobs
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.controller.server.outage_messages import outages_response
@@ -58,9 +60,16 @@ PAGE = 1_000  # entries per read; equal to the journal's page, else it reads ent
 class ClusterService:
     """Service that converts between messages and calls of the controller."""
 
-    def __init__(self, controller: Controller, calls: Calls, logs: Logs, policy: str) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        calls: Calls,
+        logs: Logs,
+        policy: str,
+        history: HistoryFile | None = None,
+    ) -> None:
         self._controller, self._calls, self._logs = controller, calls, logs
-        self._policy = policy
+        self._policy, self._history = policy, history
         self._questions = Questions(controller, policy)
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -81,6 +90,7 @@ class ClusterService:
                 "Outages": unary("Outages", "view", self.outages),
                 "SetQuota": unary("SetQuota", "admin", self.set_quota),
                 "Quotas": unary("Quotas", "view", self.quotas),
+                "History": unary("History", "view", self.history),
                 "Explain": unary("Explain", "view", self.explain),
                 "WhatIf": unary("WhatIf", "view", self.what_if),
                 "Logs": stream("Logs", "view", self.logs),
@@ -173,10 +183,12 @@ class ClusterService:
                 core.state, positions, with_ended=request.include_ended
             )
             jobs = select_jobs(core, jobs, request)
-            listed = jobs[: request.limit if request.limit > 0 else MAX_LISTED]
+            limit = request.limit if request.limit > 0 else MAX_LISTED
+            skipped = jobs[: max(0, request.offset)]
+            listed = jobs[len(skipped) : len(skipped) + limit]
             return pb.ListResponse(
                 jobs=[row(core, job, now_s, positions.get(job.job_id, 0)) for job in listed],
-                remaining_job_count=len(jobs) - len(listed),
+                remaining_job_count=len(jobs) - len(skipped) - len(listed),
                 failed_jobs=[
                     row(core, job, now_s)
                     for job in recent_failures(core.state, now_s, request.failed_within_s)
@@ -187,6 +199,8 @@ class ClusterService:
                 policy=self._policy,
                 forecaster_error=self._controller.forecasts.failure,
                 last_entry=self._controller.journal.last_seq,
+                client=call.caller.name,
+                client_roles=sorted(call.caller.roles),
             )
 
         return (await self._controller.read_in_thread(respond)).SerializeToString()
@@ -259,6 +273,12 @@ class ClusterService:
             return quotas_response(core.state.users, now_s, is_fair=is_fair)
 
         return (await self._controller.read(respond)).SerializeToString()
+
+    async def history(self, content: bytes, call: Call) -> bytes:
+        """Return samples of the cluster's state; errors of forecasts for administrators only."""
+        request = parse_request(pb.HistoryRequest, content)
+        found = await answer_history(request, self._history, sees_errors=call.caller.is_admin)
+        return found.SerializeToString()
 
     async def explain(self, content: bytes, call: Call) -> bytes:
         """Explain the state of a job."""

@@ -11,6 +11,8 @@ import grpc
 
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.elastic.leaders import Leaders
+from presage.schedulers.live.controller.history.history_file import open_history
+from presage.schedulers.live.controller.history.history_recorder import HistoryRecorder
 from presage.schedulers.live.controller.server import cluster_service, node_service
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
@@ -54,6 +56,7 @@ async def run_controller(
     on_ready: Callable[[str], None],
     metrics: Metrics,
     leaders: Path,
+    history: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs and agents continue without the controller.
 
@@ -61,6 +64,8 @@ async def run_controller(
     ----------
     leaders : Path
         Folder for the files of the leaders of elastic jobs.
+    history : Path, optional
+        File with the history of the cluster; without it, none is recorded.
 
     Raises
     ------
@@ -94,11 +99,12 @@ async def run_controller(
         connections=connections,
     )
     logs = Logs(controller)
+    kept = None if history is None else open_history(history)
     served = health.Health(("", *SERVICES))
     server.add_generic_rpc_handlers(
         (
             open_calls,
-            cluster_service.ClusterService(controller, calls, logs, policy).handlers(),
+            cluster_service.ClusterService(controller, calls, logs, policy, kept).handlers(),
             node_service.NodeService(controller, calls, logs).handlers(),
             served.handlers(calls.unfinished),
         )
@@ -109,11 +115,18 @@ async def run_controller(
         local.write()
     bounding = asyncio.create_task(connections.run())
     leading = asyncio.create_task(Leaders(controller, leaders, address).run())
+    recording = (
+        None if kept is None else asyncio.create_task(HistoryRecorder(controller, kept).run())
+    )
     try:
         await _serve(controller, server, served, stopped, lambda: on_ready(target(address, port)))
     finally:
         leading.cancel()
         bounding.cancel()
+        if recording is not None:
+            recording.cancel()
+        if kept is not None:
+            kept.close()
         calls.close()
         if local is not None:
             local.remove()

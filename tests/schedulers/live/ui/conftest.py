@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui.page_server import serve_pages
 
@@ -16,23 +18,30 @@ LONG_MS = 30_000  # for a machine that is busy with other tests
 
 
 @contextmanager
-def served(target):
+def served(target, *, connect=None, **more):
     """Serve the pages of a controller; yield the address that gives a browser access."""
-    ready, stopped, at = threading.Event(), threading.Event(), []
+    ready, stopped, at, errors = threading.Event(), threading.Event(), [], []
 
     def note(url):
         at.append(url)
         ready.set()
 
-    options = {"host": "127.0.0.1", "port": 0, "allow_remote": False}
-    serving = threading.Thread(
-        target=serve_pages,
-        args=(lambda: ClusterClient(target, timeout_s=ANSWER_S), target),
-        kwargs={**options, "on_ready": note, "stopped": stopped},
-    )
+    options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "allow_remote": False} | more
+    connect = connect or (lambda: ClusterClient(target, timeout_s=ANSWER_S))
+
+    def serve():
+        try:
+            serve_pages(connect, target, **options, on_ready=note, stopped=stopped)
+        except ServiceError as error:
+            errors.append(error)
+            ready.set()
+
+    serving = threading.Thread(target=serve)
     serving.start()
     try:
         assert ready.wait(30)
+        if errors:
+            raise errors[0]
         yield at[0]
     finally:
         stopped.set()

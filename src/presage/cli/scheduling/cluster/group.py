@@ -8,6 +8,7 @@ from presage.cli.scheduling.cluster.control.hold import hold, release
 from presage.cli.scheduling.cluster.control.priority import priority
 from presage.cli.scheduling.cluster.control.requeue import requeue
 from presage.cli.scheduling.cluster.explain import explain
+from presage.cli.scheduling.cluster.listing.history import history
 from presage.cli.scheduling.cluster.listing.ps import ps
 from presage.cli.scheduling.cluster.listing.top import top
 from presage.cli.scheduling.cluster.logs import logs
@@ -50,5 +51,5 @@ for _function in (wait, cancel, hold, release, requeue):
     add_command(app, _function, panel=_JOBS)
 # A negative priority is no option.
 add_command(app, priority, panel=_JOBS, context_settings={"ignore_unknown_options": True})
-for _function in (ps, top, explain, when, logs, watch, outages, ui):
+for _function in (ps, top, explain, when, logs, watch, history, outages, ui):
     add_command(app, _function, panel=_OBSERVE)

@@ -13,7 +13,14 @@ from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.system.text.terminal import say
 
 
-@command(examples="presage cluster ui --port 50062")
+@command(
+    examples="""
+    presage cluster ui --port 50062
+
+    # Cancel and hold jobs, and drain nodes, from the page
+    presage cluster ui --allow-actions --token-file ops.token
+    """
+)
 def ui(
     connection: ConnectionOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -21,8 +28,16 @@ def ui(
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
     ] = False,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions",
+            help="Let viewers cancel, hold and release jobs, and drain and resume nodes, with the "
+            "token of this command. Not with --allow-remote.",
+        ),
+    ] = False,
 ) -> None:
-    """Show nodes, allocations, forecasts, sizes of elastic jobs and the queue in a browser.
+    """Show nodes, jobs, forecasts, the queue and their history in a browser.
 
     The command prints an address with a token, which is valid until the command ends. Browsers
     that have not opened that address are rejected. Runs until SIGTERM or Ctrl-C.
@@ -38,5 +53,5 @@ def ui(
     serve_pages(
         new_client, connection.controller, host=host, port=port, allow_remote=allow_remote,
         on_ready=lambda url: say(f"cluster {connection.controller}: {url}", err=True),
-        stopped=stopped,
+        stopped=stopped, allow_actions=allow_actions,
     )  # fmt: skip

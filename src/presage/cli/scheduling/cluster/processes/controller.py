@@ -175,7 +175,8 @@ def controller(
                 max_ended_jobs=journal.keep_ended, metrics=counted, notify=notify,
                 spans=None if tracing is None else JobSpans(tracing),
             )  # fmt: skip
-            await run_controller(working, options, policy, _say_ready, metrics, leaders)
+            history = opened.store.key_file.with_suffix(".history")
+            await run_controller(working, options, policy, _say_ready, metrics, leaders, history)
 
         with Journal.open(path, journal.journal_key) as opened:
             uvloop.run(serve())

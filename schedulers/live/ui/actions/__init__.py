@@ -1,0 +1,1 @@
+"""Actions of the page on jobs and nodes, with the rules of their protection."""

@@ -1,0 +1,1 @@
+"""Pages with charts of the history of a cluster, and with its ended jobs."""
