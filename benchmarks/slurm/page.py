@@ -88,10 +88,12 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         (row for row in rows if row["backfill"]),
         key=lambda row: (list(USERS).index(row["users"]), row["seed"], LIMITS.index(row["limits"])),
     )
+    # The first replays did not store the run times that they had, so their simulation differs.
+    known = [row for row in ordered if "ran_s" in row]
     text = _BEGIN.format(
         nodes=NODES, gpus=GPUS, speed=rows[0]["speed"], error=ERROR,
-        summary="".join(_summary(ordered)), simulated=_simulated(ordered),
-        repeated=_repeated(ordered), by_gpus="".join(_by_gpus(ordered)),
+        summary="".join(_summary(ordered)), simulated=_simulated(known),
+        repeated=_repeated(ordered), by_gpus="".join(_by_gpus(known)),
     )  # fmt: skip
     for row in ordered:
         text += (
@@ -100,12 +102,12 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         )
     if len({row["seed"] for row in rows}) < _ENOUGH_SEEDS:
         text += _FEW
-    if lags_min := [lag_min for row in ordered if (lag_min := _lag_min(row)) is not None]:
+    if lags_min := [lag_min for row in known if (lag_min := _lag_min(row)) is not None]:
         middle, high = np.quantile(lags_min, (0.5, 0.9))
         text += _LAG.format(median=middle, high=high)
     text += _STARTS.format(samples=SAMPLES)
     groups: dict[tuple[str, str], list[PredictedStart]] = {}
-    for row in ordered:
+    for row in known:
         found = [PredictedStart(*one) for one in row.get("starts", ())]
         groups.setdefault((row["users"], row["limits"]), []).extend(found)
     for (users, limits), starts in groups.items():
@@ -155,7 +157,7 @@ def _change(
 
 
 def _simulated(rows: Sequence[dict[str, Any]]) -> str:
-    rows = [row for row in rows if "simulated_mean_min" in row]  # not in the first replays
+    rows = [row for row in rows if "simulated_mean_min" in row]
     ratios = [row["simulated_mean_min"] / row["mean_min"] for row in rows if row["mean_min"] > 1]
     total = sum(row["simulated_mean_min"] for row in rows) / sum(row["mean_min"] for row in rows)
     low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))

@@ -197,6 +197,7 @@ def test_the_example_of_the_guide_has_its_waits():
         done = simulate("examples/users_trace.csv", "examples/cluster.yaml", policy, quotas=quotas)
         waits = compute_user_metrics(done.simulation).values()
         busy = done.metrics.device_utilization
+        assert busy is not None
         return [round(one.longest_wait_s / 60) for one in waits], round(100 * busy)
 
     assert longest_min("fifo") == ([420, 435, 430], 100)

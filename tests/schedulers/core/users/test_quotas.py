@@ -36,7 +36,8 @@ def starts_of(done):
 
 def most_held_milli(done):
     """Return the most that each user held at once, summed from the log apart from the ledger."""
-    held, most = {}, Counter()
+    held: dict[str, int] = {}
+    most: Counter[str] = Counter()
     for _, what, job_id, more in done.log.entries:
         if what in ("start", "resize", "migrate", "shrink"):
             held[job_id] = sum(one.compute_milli for one in more)
@@ -44,7 +45,7 @@ def most_held_milli(done):
             held[job_id] = sum(one.compute_milli for one in more["allocations"])
         elif what in ("finish", "preempt", "overflow", "lost", "expire"):
             held.pop(job_id, None)
-        by_user = Counter()
+        by_user: Counter[str] = Counter()
         for one, milli in held.items():
             by_user[done.ledger.jobs[one].user] += milli
         for user, milli in by_user.items():

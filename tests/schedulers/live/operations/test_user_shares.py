@@ -210,7 +210,9 @@ def test_what_if_simulations_have_the_quotas_and_the_use():
     world.quota("ana", devices=1)
     world.submits("ana", "a1", "a2")
     world.placed()
-    snapshot = copy_state(world.core, world.now_s).snapshot()
+    copied = copy_state(world.core, world.now_s)
+    assert copied is not None
+    snapshot = copied.snapshot()
     assert [*snapshot.pending] == ["a2"]
     assert snapshot.quotas.devices_milli("ana") == 1000
     assert snapshot.use == world.core.state.users.use
@@ -224,11 +226,14 @@ def test_what_if_answers_respect_quotas():
     world.report("a", FOUR, tasks=[task("a1", ran_s=1.0)])
     world.core.view(world.now_s)
     large = Job("large", 0.0, gpus=2, user="ana", model="500")
+    copied = copy_state(world.core, world.now_s)
+    assert copied is not None
     waits, impossible = what_if(
-        copy_state(world.core, world.now_s).snapshot(), ["a2", large], policy="best-fit",
+        copied.snapshot(), ["a2", large], policy="best-fit",
         forecaster=FakeForecaster(), samples=2,
     )  # fmt: skip
     assert waits.verdict is Verdict.PREDICTED
+    assert waits.start is not None
     assert waits.start.quantile_s(0.5) > 50  # though three devices are idle
     assert impossible.verdict is Verdict.IMPOSSIBLE
     assert "the quota of user 'ana' is 1 device" in impossible.why
