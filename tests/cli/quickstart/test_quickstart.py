@@ -47,7 +47,7 @@ def on(kind, low, median, high, memory_bytes=2**30):
 
 
 def test_it_compares_devices_and_writes_a_page(tmp_path):
-    done = presage("--job", "mlp/w256-d2/b32/sgd", "--device", "t4", "--device", "k80",
+    done = presage("--job", "mlp/w128-d2/b32/sgd", "--device", "t4", "--device", "k80",
                    "--output", "page.html", cwd=tmp_path)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
@@ -61,8 +61,8 @@ def test_it_compares_devices_and_writes_a_page(tmp_path):
     [
         (["--job", "absent.onnx"], "absent.onnx"),
         (["--job", "nothing:here"], "nothing"),
-        (["--device", "gtx-9999", "--job", "mlp/w256-d2/b32/sgd"], "gtx-9999"),
-        (["--output", "absent/page.html", "--job", "mlp/w256-d2/b32/sgd"], "absent/page.html"),
+        (["--device", "gtx-9999", "--job", "mlp/w128-d2/b32/sgd"], "gtx-9999"),
+        (["--output", "absent/page.html", "--job", "mlp/w128-d2/b32/sgd"], "absent/page.html"),
     ],
 )
 def test_bad_input_is_one_line(arguments, error, tmp_path):

@@ -54,9 +54,12 @@ def quickstart(
     """
     from presage.cli.quickstart.device_forecasts import device_forecasts
     from presage.cli.quickstart.local_server import local_server
+    from presage.errors import ConfigError
     from presage.serving.client.client import PresageClient
     from presage.system.text.terminal import say
 
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.parent}; create it")
     say(f"reading {job} ...", err=True)
     features = model.read(job, iterations)
     say("starting a prediction server ...", err=True)
