@@ -229,6 +229,8 @@ def _gate_functions(
     """Return functions that make a queue, and that return the demand of a job on a device."""
 
     def demand_milli(job: Job, status: JobStatus) -> int:
+        if job.latency_sensitive and policy.needs.resizes:
+            return FULL_DEVICE_MILLI  # its share grows as far as its SLO needs
         demands = [
             policy.demand(job, kind, cluster, forecasts, overflows=status.overflows).compute_milli
             for kind in cluster.kinds

@@ -18,9 +18,9 @@ from pathlib import Path
 from presage.errors import ConfigError
 from presage.schedulers.live.agent.detected_devices import VISIBLE_GPUS, detected_gpus, host_bytes
 from presage.schedulers.live.process_supervisor import ProcessSpec, Supervisor
-from presage.schedulers.ray.bound_process import bound_command
 from presage.schedulers.ray.node_bundles import NodeBundle
 from presage.system.files.atomic_file import replace_text
+from presage.system.processes.bound_process import bound_command
 
 log = logging.getLogger(__name__)
 

@@ -57,11 +57,11 @@ class OriginalForecasts:
             allowed = [kind for kind in self.cluster.kinds if not kinds or kind in kinds]
             prediction = self.forecasts.prediction
             runtimes_s = [prediction(original, kind).runtime_s for kind in allowed]
-            small = [kind for kind in self.forecasts.too_small(original) if kind in allowed]
-            found = self._known[key] = (
-                min(runtimes_s, default=math.inf),
-                tuple(small) if len(small) < len(allowed) else (),
-            )
+            small = self.forecasts.too_small(original)
+            if kinds != original.kinds:
+                small = tuple(kind for kind in small if kind in allowed)
+                small = small if len(small) < len(allowed) else ()
+            found = self._known[key] = min(runtimes_s, default=math.inf), small
         return found
 
 
@@ -71,12 +71,17 @@ class CopiedForecasts(Forecasts):
     def __init__(self, originals: OriginalForecasts, copies: Copies) -> None:
         super().__init__(_CopiedForecaster(originals.forecasts), originals.cluster)
         self._originals, self._copies = originals, copies
+        # As submitted: the ledger takes kinds with too little memory from a job later.
+        self._kinds: dict[str, tuple[str, ...]] = {}
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Do nothing: the originals are known."""
+        """Note the kinds of devices that jobs request; their originals are known."""
+        for job in jobs:
+            self._submitted(job)
 
     def forget(self, job: Job) -> None:
-        """Do nothing: other futures need the originals."""
+        """Drop what is noted of a job that has ended; other futures need its original."""
+        self._kinds.pop(job.job_id, None)
 
     def has_requested(self, job: Job) -> bool:
         """Return True."""
@@ -88,15 +93,18 @@ class CopiedForecasts(Forecasts):
 
     def too_small(self, job: Job) -> tuple[str, ...]:
         """Return kinds with too little memory for a job, if another kind has enough."""
-        return self._originals.too_small(self._copies.original(job), job.kinds)
+        return self._originals.too_small(self._copies.original(job), self._submitted(job))
 
     def runtime_s(self, job: Job) -> float:
         """Return the run time of a job on its fastest kind; infinite if unknown."""
-        return self._originals.shortest_s(self._copies.original(job), job.kinds)
+        return self._originals.shortest_s(self._copies.original(job), self._submitted(job))
 
     def runtimes_s(self, jobs: Sequence[Job]) -> list[float]:
         """Return :meth:`runtime_s` of several jobs."""
         return [self.runtime_s(job) for job in jobs]
+
+    def _submitted(self, job: Job) -> tuple[str, ...]:
+        return self._kinds.setdefault(job.job_id, job.kinds)
 
 
 class _CopiedForecaster:

@@ -28,6 +28,15 @@ def copy_log(source: LogAddress, target: LogAddress) -> int:
         A log cannot be read or written, or the target has another outcome with the same key.
     """
     last_position(source)  # raises for a missing log, before the target is created
+    withdrawn = [key for _, key in withdrawn_keys(source)]
+    try:
+        return _copy_outcomes(source, target)
+    finally:  # also of those that were copied before an error
+        if withdrawn and last_position(target):
+            withdraw(target, keys=withdrawn)
+
+
+def _copy_outcomes(source: LogAddress, target: LogAddress) -> int:
     new, rows = 0, read_outcomes(source)
     with closing(OutcomeLog(target)) as log:
         while batch := list(islice(rows, _BATCH)):
@@ -41,9 +50,6 @@ def copy_log(source: LogAddress, target: LogAddress) -> int:
                         "copy to a new log"
                     )
                 new += done.accepted
-        withdrawn = [key for _, key in withdrawn_keys(source)]
-    if withdrawn:
-        withdraw(target, keys=withdrawn)
     return new
 
 

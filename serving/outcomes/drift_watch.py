@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -32,7 +33,7 @@ from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.files.log_address import LogAddress
 
 MAX_ROWS = 10_000  # newest rows that are evaluated at start or after a delay; earlier ones are not
-_BATCH_ROWS = 16
+_BATCH_ROWS, _DATABASE_ROWS = 16, 1_000
 # Pause in s per second of work, because calls have priority.
 _PAUSE_FACTOR, _MAX_PAUSE_S = 9, 1.0
 
@@ -151,7 +152,9 @@ class DriftWatch:
             return
         self._position = max(self._position, last - MAX_ROWS)
         # One query per page: an open reader would keep SQLite from truncating its write-ahead log.
-        while rows := list(read_outcomes(self._path, after=self._position, limit=_BATCH_ROWS)):
+        # For a database each page is a connection.
+        count = _BATCH_ROWS if isinstance(self._path, Path) else _DATABASE_ROWS
+        while rows := list(read_outcomes(self._path, after=self._position, limit=count)):
             self._position = rows[-1].position  # rows that fail are not tried again
             begin_s = time.thread_time()
             evaluated.add(rows)

@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_REPORTS = 256  # per commit
+CLOSE_LIMIT_S = 15.0  # SQLite waits 10 s for another writer
 
 
 class OutcomeLog:
@@ -99,12 +100,16 @@ class OutcomeLog:
         return done
 
     def close(self) -> None:
-        """Write the pending reports and stop; later reports raise OutcomeLogError."""
+        """Write the pending reports and stop; later reports raise OutcomeLogError.
+
+        Reports that cannot be written within ``CLOSE_LIMIT_S``, as the database does not answer,
+        are given up: they are not acknowledged.
+        """
         with self._closing:
             self._closed = True
             self._reports.put(None)
         if self._writer.ident is not None:  # it was opened
-            self._writer.join()
+            self._writer.join(CLOSE_LIMIT_S)
 
     def _write(self) -> None:
         try:

@@ -13,7 +13,7 @@ from presage.serving.outcomes.log_storage import Appended, Report, ReportedOutco
 # Texts are bytes: PostgreSQL's text stores no zero bytes, and keys may be of any length.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS presage_outcomes (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    position bigint PRIMARY KEY,
     idempotency_key bytea NOT NULL,
     received_at_unix_s double precision NOT NULL,
     reported_by bytea NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS presage_outcomes (
 CREATE UNIQUE INDEX IF NOT EXISTS presage_outcomes_key
     ON presage_outcomes (sha256(idempotency_key));
 CREATE TABLE IF NOT EXISTS presage_withdrawals (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    position bigint PRIMARY KEY,
     idempotency_key bytea NOT NULL,
     withdrawn_at_unix_s double precision NOT NULL
 );
@@ -34,27 +34,43 @@ CREATE OR REPLACE TRIGGER never_changed BEFORE UPDATE OR DELETE OR TRUNCATE
     ON presage_outcomes FOR EACH STATEMENT EXECUTE FUNCTION presage_never_changed();
 """
 _EXISTS = "SELECT to_regclass('presage_outcomes') IS NOT NULL"
-# Writers commit one after the other: else a reader could see position 6 before 5 is committed, and
-# would never read 5. Any constant that no other user of the database locks.
+# Writers commit one after the other, so that positions have no gaps, and a reader never sees one
+# before a smaller one. Any constant that no other user of the database locks.
 _LOCK = "SELECT pg_advisory_xact_lock(7274695817350)"
-_APPEND = """
-INSERT INTO presage_outcomes (idempotency_key, received_at_unix_s, reported_by, message)
-VALUES (%s, %s, %s, %s) ON CONFLICT (sha256(idempotency_key)) DO NOTHING
+_KNOWN = """
+SELECT new.number, old.message = new.message
+FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS new(key, message, number)
+JOIN presage_outcomes old ON sha256(old.idempotency_key) = sha256(new.key)
 """
-_FIND = "SELECT message FROM presage_outcomes WHERE sha256(idempotency_key) = sha256(%s)"
+_APPEND = """
+INSERT INTO presage_outcomes (position, idempotency_key, received_at_unix_s, reported_by, message)
+SELECT (SELECT coalesce(max(position), 0) FROM presage_outcomes) + new.number,
+    new.key, %s, %s, new.message
+FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS new(key, message, number)
+"""
 _SELECT = """
 SELECT position, idempotency_key, received_at_unix_s, reported_by, message
 FROM presage_outcomes WHERE position > %s ORDER BY position LIMIT %s
 """
 _LAST = "SELECT coalesce(max(position), 0) FROM presage_outcomes"
 _WITHDRAW = """
-INSERT INTO presage_withdrawals (idempotency_key, withdrawn_at_unix_s)
-SELECT idempotency_key, %s FROM presage_outcomes WHERE {chosen}
-ON CONFLICT (sha256(idempotency_key)) DO NOTHING
+INSERT INTO presage_withdrawals (position, idempotency_key, withdrawn_at_unix_s)
+SELECT (SELECT coalesce(max(position), 0) FROM presage_withdrawals)
+    + row_number() OVER (ORDER BY old.position), old.idempotency_key, %s
+FROM presage_outcomes old
+WHERE {chosen} AND NOT EXISTS (
+    SELECT FROM presage_withdrawals gone
+    WHERE sha256(gone.idempotency_key) = sha256(old.idempotency_key)
+)
 """
-_BY_KEY, _BY_REPORTER = "sha256(idempotency_key) = sha256(%s)", "reported_by = %s"
+_BY_KEY, _BY_REPORTER = "sha256(old.idempotency_key) = sha256(%s)", "old.reported_by = %s"
 _SELECT_WITHDRAWN = """
 SELECT position, idempotency_key FROM presage_withdrawals WHERE position > %s ORDER BY position
+"""
+_SETTINGS = """
+SET statement_timeout = '10s';
+SET synchronous_commit = on;
+SET default_transaction_isolation = 'read committed'
 """
 _LIMIT_S = 10  # of a connection, and of a statement that waits for another writer
 _PAGE_ROWS = 1_000
@@ -123,7 +139,7 @@ class PostgresLog:
         import psycopg
 
         try:
-            with _connected(self._url) as database:
+            with _connected(self._url, self._name) as database:
                 if not database.execute(_EXISTS).fetchone()[0]:
                     raise OutcomeLogError(
                         f"outcome log {self._name} does not exist; give the URL of the server's "
@@ -132,7 +148,7 @@ class PostgresLog:
                 yield database
         except psycopg.Error as error:
             raise OutcomeLogError(
-                f"outcome log {self._name} cannot be read ({one_line(error)}); check the URL, and "
+                f"outcome log {self._name} cannot be used ({one_line(error)}); check the URL, and "
                 "that the database accepts connections"
             ) from error
 
@@ -167,11 +183,13 @@ class PostgresWriter:
         import psycopg
 
         try:
-            database = _connected(self._url, autocommit=True)
+            database = _connected(self._url, self._name, autocommit=True)
             try:
-                with database.transaction():
-                    database.execute(_LOCK)
-                    database.execute(_SCHEMA)
+                # A role that may only read and insert can use an existing log.
+                if not database.execute(_EXISTS).fetchone()[0]:
+                    with database.transaction():
+                        database.execute(_LOCK)
+                        database.execute(_SCHEMA)
             except psycopg.Error:
                 database.close()
                 raise
@@ -186,30 +204,58 @@ class PostgresWriter:
         )
 
 
-def _connected(url: str, *, autocommit: bool = False) -> Any:
+def _connected(url: str, name: str, *, autocommit: bool = False) -> Any:
     import psycopg
+    from psycopg.conninfo import conninfo_to_dict
 
-    # Commits wait for the disk, whatever the database's default is.
-    options = f"-c statement_timeout={_LIMIT_S}s -c synchronous_commit=on"
-    return psycopg.connect(
-        url, autocommit=autocommit, connect_timeout=_LIMIT_S, options=options,
-        keepalives_idle=_LIMIT_S,
-    )  # fmt: skip
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # its text may have a part of the password
+        given = {}
+    places = [str(given.get(part, "")) for part in ("host", "port", "dbname")]
+    if not given or any("@" in place for place in places):  # the password ended too early
+        raise OutcomeLogError(
+            f"outcome log {name} cannot be used: its URL is not valid; write special characters of "
+            "the password as %XX, or use PGPASSFILE"
+        ) from None
+    limits = {
+        "connect_timeout": _LIMIT_S, "keepalives_idle": _LIMIT_S, "keepalives_interval": 5,
+        "keepalives_count": 2, "tcp_user_timeout": 1000 * _LIMIT_S,
+    }  # fmt: skip
+    limits = {key: value for key, value in limits.items() if key not in given}
+    database = psycopg.connect(url, autocommit=True, **limits)
+    try:
+        # Not as options of the connection: those of the URL would be lost.
+        database.execute(_SETTINGS)
+        database.autocommit = autocommit
+    except psycopg.Error:
+        database.close()
+        raise
+    return database
 
 
 def _append(database: Any, report: Report) -> Appended:
     outcomes, reported_by, received_at_s = report
     at_s = time.time() if received_at_s is None else received_at_s
-    reporter = _bytes(reported_by)
-    new, conflicting = [], []
-    for position, (key, message) in enumerate(outcomes):
-        stored = _bytes(key)
-        if database.execute(_APPEND, (stored, at_s, reporter, message)).rowcount:
-            new.append(position)
-        elif database.execute(_FIND, (stored,), binary=True).fetchone() != (message,):
-            conflicting.append(position)
-    duplicates = len(outcomes) - len(new) - len(conflicting)
-    return Appended(len(new), duplicates, tuple(conflicting), tuple(new))
+    first: dict[bytes, int] = {}  # position of each key in the report
+    for position, (key, _) in enumerate(outcomes):
+        first.setdefault(_bytes(key), position)
+    keys, messages = list(first), [outcomes[position][1] for position in first.values()]
+    found = database.execute(_KNOWN, (keys, messages)).fetchall() if keys else []
+    is_same = {int(number) - 1: bool(same) for number, same in found}  # by index in keys
+    new = [i for i in range(len(keys)) if i not in is_same]
+    if new:
+        added = [keys[i] for i in new], [messages[i] for i in new]
+        database.execute(_APPEND, (at_s, _bytes(reported_by), *added))
+    stored = {key: messages[i] for i, key in enumerate(keys) if is_same.get(i, True)}
+    conflicting = [
+        position
+        for position, (key, message) in enumerate(outcomes)
+        if stored.get(_bytes(key)) != message
+    ]
+    written = tuple(first[keys[i]] for i in new)
+    duplicates = len(outcomes) - len(written) - len(conflicting)
+    return Appended(len(written), duplicates, tuple(conflicting), written)
 
 
 def _bytes(text: str) -> bytes:

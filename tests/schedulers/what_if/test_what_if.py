@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presage.errors import ConfigError, InvalidJobError, UnknownJobError
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.reports.reported_progress import Progress
@@ -21,6 +23,7 @@ from tests.schedulers.clusters import cluster, job
 from tests.schedulers.what_if.paused import Known, paused
 from tests.support.slow_tests import examples
 
+GIB = 2**30
 DURATIONS = {"a": 100.0, "b": 50.0, "c": 30.0, "d": 20.0}
 QUEUE = [job("a", 0.0), job("b", 1.0), job("c", 2.0)]
 
@@ -108,6 +111,35 @@ def test_another_kind_is_asked_about_with_its_own_forecast():
 
     assert (same.start.quantile_s(0.5), same.end.quantile_s(0.5)) == (90.0, 140.0)
     assert (other.start.quantile_s(0.5), other.end.quantile_s(0.5)) == (0.0, 25.0)
+
+
+class KnownByKind(Known):
+    """Run times in seconds on a fast kind and on a slow one."""
+
+    def __init__(self, runtimes_s):
+        super().__init__({})
+        self.runtimes_s = runtimes_s
+
+    def predictions(self, requests):
+        return [
+            RuntimePrediction(self.runtimes_s[job.job_id][kind == "slow"], 1000, GIB)
+            for job, kind in requests
+        ]
+
+
+@pytest.mark.parametrize(("policy", "start_s"), [("sjf", 90.0), ("srtf", 0.0)])
+def test_jobs_are_ordered_by_the_kinds_that_they_were_submitted_for(policy, start_s):
+    nodes = Cluster((Node("f", 1, "fast", 4 * GIB), Node("s", 1, "slow", 64 * GIB)))
+    known = KnownByKind({"f": (1e3, 1e3), "s": (100, 100), "y": (500, 500), "x": (10, 1e3)})
+    queue = [job("f", 0.0, kinds=("fast",)), job("s", 0.0, kinds=("slow",)),
+             job("y", 1.0, kinds=("slow",))]  # fmt: skip
+    durations = {"f": 1e3, "s": 100.0, "y": 500.0}
+    snapshot = paused(nodes, queue, durations, at_s=10.0, policy=policy, forecaster=known)
+
+    # Its memory excludes the fast kind, but not from the run time by which the queue is ordered.
+    (answer,) = asked(snapshot, [job("x", 5.0, memory_bytes=20 * GIB)], known, policy=policy)
+
+    assert answer.start.samples_s == (start_s,) * 5
 
 
 def test_the_run_time_of_a_job_without_progress_exceeds_what_it_has_run():

@@ -280,12 +280,15 @@ def test_a_copy_has_the_same_rows_and_repeating_it_adds_what_is_new(log, address
 
 
 def test_a_copy_into_a_log_of_other_outcomes_is_an_error(log, address, tmp_path):
+    append(log, ("b", b"2"))
     append(log, ("a", b"1"))
+    withdraw(address, keys=["b"])
     with closing(OutcomeLog(tmp_path / "other.db")) as other:
         append(other, ("a", b"another"))
 
     with pytest.raises(OutcomeLogError, match=r"other\.db has another outcome with the key 'a'"):
         copy_log(address, tmp_path / "other.db")
+    assert [key for _, key in withdrawn_keys(tmp_path / "other.db")] == ["b"]
 
 
 def test_a_copy_of_a_missing_log_creates_none(tmp_path):

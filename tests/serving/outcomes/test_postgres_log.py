@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from presage.errors import OutcomeLogError
+from presage.errors import ConfigError, OutcomeLogError
 from presage.features.device.device import catalogue
 from presage.serving.client.client import PresageClient
 from presage.serving.outcomes.outcome import Outcome
@@ -56,8 +56,8 @@ def address(server, request):
         "UPDATE presage_outcomes SET message = ''",
         "DELETE FROM presage_outcomes",
         "TRUNCATE presage_outcomes",
-        "INSERT INTO presage_outcomes (idempotency_key, received_at_unix_s, reported_by, message) "
-        "VALUES ('a', 0, '', '') ON CONFLICT (sha256(idempotency_key)) DO UPDATE SET message = ''",
+        "INSERT INTO presage_outcomes VALUES (7, 'a', 0, '', '') "
+        "ON CONFLICT (sha256(idempotency_key)) DO UPDATE SET message = ''",
     ],
 )
 def test_no_row_is_changed_or_removed(address, statement):
@@ -74,10 +74,7 @@ def test_a_reader_never_misses_a_row_of_a_slow_writer(address):
         slow.execute("SELECT pg_advisory_xact_lock(7274695817350)")
         pending = log.append([("b", b"")], reported_by="")
         time.sleep(0.3)  # it must not be written before the other one ends
-        slow.execute(
-            "INSERT INTO presage_outcomes (idempotency_key, received_at_unix_s, reported_by, "
-            "message) VALUES ('slow', 0, '', '')"
-        )
+        slow.execute("INSERT INTO presage_outcomes VALUES (2, 'slow', 0, '', '')")
         assert keys(address) == ["a"]
         slow.commit()
         pending.result(timeout=10)
@@ -101,6 +98,37 @@ def test_a_database_that_restarts_fails_reports_and_then_takes_them(server, addr
     assert keys(address) == ["before", "after"]
 
 
+def test_positions_have_no_gaps_after_repeated_reports(address):
+    with closing(OutcomeLog(address)) as log:
+        for _ in range(3):
+            append(log, *((str(i), b"") for i in range(50)))
+        append(log, ("new", b""))
+
+    assert [row.position for row in read_outcomes(address)] == [*range(1, 52)]
+    assert last_position(address) == 51
+
+
+def test_a_role_that_may_only_read_and_insert_can_write_an_existing_log(address):
+    OutcomeLog(address).close()
+    role = f"r{abs(hash(address))}"
+    with psycopg.connect(address) as database:
+        database.execute(f"CREATE ROLE {role} LOGIN")
+        database.execute(f"GRANT SELECT, INSERT ON presage_outcomes, presage_withdrawals TO {role}")
+
+    with closing(OutcomeLog(address.replace("postgres@", f"{role}@"))) as log:
+        assert append(log, ("a", b"")) == Appended(1, 0)
+        assert withdraw(address, keys=["a"]) == 1
+
+
+def test_options_of_the_url_are_kept(address):
+    with psycopg.connect(address) as database:
+        database.execute("CREATE SCHEMA mine")
+    OutcomeLog(f"{address}?options=-csearch_path%3Dmine").close()
+
+    with psycopg.connect(address) as database:
+        assert database.execute("SELECT to_regclass('mine.presage_outcomes')").fetchone() != (None,)
+
+
 def test_a_missing_log_is_an_error_and_is_not_created(address):
     for use in (keys, last_position, lambda one: withdraw(one, keys=["a"])):
         with pytest.raises(OutcomeLogError, match=r"does not exist.*the server's --outcomes"):
@@ -117,6 +145,22 @@ def test_a_database_that_cannot_be_reached_is_an_error_without_a_password():
             use(address)
         assert "secret" not in str(caught.value)
     assert log_name(address) == "postgresql://127.0.0.1:1/log"
+
+
+@pytest.mark.parametrize("password", ["se?cret", "se#cret", "se/cret", "p%ssword", "[x", "a@b"])
+def test_no_message_has_a_part_of_a_password(password):
+    address = f"postgresql://ann:{password}@127.0.0.1:1/log?connect_timeout=1"
+
+    with pytest.raises(OutcomeLogError) as caught:
+        keys(address)
+    assert log_name(address) == "postgresql://127.0.0.1:1/log"
+    assert not any(part in str(caught.value) for part in (password, "cret", "%ss"))
+
+
+@pytest.mark.parametrize("text", ["postgresql+psycopg://h/db", "PostgreSQL://h/db", "mysql://h/db"])
+def test_urls_of_another_kind_are_no_files(text):
+    with pytest.raises(ConfigError, match="begins with postgresql://"):
+        log_address(text)
 
 
 def test_two_servers_share_one_log(address, tmp_path):

@@ -39,7 +39,7 @@ class HistoryRecorder:
         self._failure = ""
 
     async def run(self) -> None:
-        """Record a sample at the begin of each minute."""
+        """Record a sample at the beginning of each minute."""
         while True:
             await asyncio.sleep(MINUTE_S - self._clock() % MINUTE_S)
             try:

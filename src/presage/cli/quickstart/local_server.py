@@ -1,4 +1,4 @@
-"""Prediction server of this machine that ends with the command that started it."""
+"""Prediction server of this machine that ends with the command that started it, however it ends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from presage.errors import ServiceError, one_line
+from presage.system.processes.bound_process import bound_command
 
 START_LIMIT_S = 60.0
 _END_LIMIT_S = 10.0
@@ -30,7 +31,8 @@ def local_server(*options: str) -> Iterator[str]:
     ServiceError
         The server did not start within ``START_LIMIT_S``.
     """
-    command = [sys.executable, "-m", "presage", "serve", "--port", "0", *options]
+    serve = [sys.executable, "-m", "presage", "serve", "--port", "0", "--no-outcomes", *options]
+    command = bound_command(serve)
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:

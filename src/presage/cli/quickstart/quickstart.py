@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,8 +59,8 @@ def quickstart(
     from presage.serving.client.client import PresageClient
     from presage.system.text.terminal import say
 
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: there is no folder {output.parent}; create it")
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: name a file in an existing folder")
     say(f"reading {job} ...", err=True)
     features = model.read(job, iterations)
     say("starting a prediction server ...", err=True)
@@ -101,10 +102,11 @@ def _print(job: JobFeatures, found: Sequence[DeviceForecast]) -> None:
             "yes" if one.fits else "no",
         )
     print_table(table)
-    outside = [one.device.kind for one in found if not one.forecast.memory_bytes.in_domain]
-    if outside:
-        where = "all of them" if len(outside) == len(found) else ", ".join(outside)
-        say(f"memory is out of domain on {where}: its upper end has no guarantee")
+    for name, field in (("step time", "step_time_s"), ("memory", "memory_bytes")):
+        outside = [one.device.kind for one in found if not one.forecast.by_field()[field].in_domain]
+        if outside:
+            where = "all of them" if len(outside) == len(found) else ", ".join(outside)
+            say(f"{name} is out of domain on {where}: its interval has no guarantee")
 
 
 def _write_page(output: Path, job: JobFeatures, found: Sequence[DeviceForecast]) -> None:
@@ -126,8 +128,8 @@ def _say_next(job: str, output: Path) -> None:
         f"chart: {output}",
         "next:",
         "  presage serve                          # the same server, on port 50051",
-        f"  presage predict --server localhost:50051 --job {job}",
-        "  presage profile --anchor               # teach it this machine in two minutes",
+        f"  presage predict --server localhost:50051 --job {shlex.quote(job)}",
+        "  presage profile --anchor               # measure this machine, about two minutes",
         "  presage simulate --help                # compare schedulers that use forecasts",
     ):
         say(line)

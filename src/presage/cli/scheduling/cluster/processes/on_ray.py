@@ -110,7 +110,7 @@ class RayClusterOptions:
 
     def controller(self, files: ClusterFiles, host: str) -> ProcessSpec:
         """Return the process of the controller, which ends with this process."""
-        from presage.schedulers.ray.bound_process import bound_command
+        from presage.system.processes.bound_process import bound_command
 
         command = [
             sys.executable, "-m", "presage", "cluster", "controller",

@@ -1,7 +1,7 @@
-"""Command that ends with its parent: ``python -m presage.schedulers.ray.bound_process PID ...``.
+"""Command that ends with its parent: ``python -m presage.system.processes.bound_process PID ...``.
 
-An agent must not outlive the actor that owns its devices: Ray ends actors by SIGKILL, and would
-give the devices to others.
+It ends also if the parent is killed. So an agent does not outlive the actor of Ray that owns its
+devices, and a server not the command that started it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from presage.system.processes.child_process import die_with_parent
 
-MODULE = "presage.schedulers.ray.bound_process"
+MODULE = "presage.system.processes.bound_process"
 
 
 def bound_command(command: Sequence[str]) -> list[str]:
