@@ -20,6 +20,7 @@ from presage.schedulers.cluster_files.openb_nodes import read_openb_nodes
 from presage.schedulers.cluster_files.topology_file import NodeLayout, node_layout, parse_topology
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.topology import Topology
+from presage.system.files.yaml_file import read_yaml
 from presage.system.text.known_names import check_known
 
 _MOST_GIB = 1_000_000  # of a device
@@ -43,18 +44,9 @@ def read_cluster(path: Path) -> Cluster:
         The file is missing or not YAML, or a node or the topology is invalid; the message names the
         key.
     """
-    import yaml
-
     if path.name.endswith((".csv", ".csv.gz")):
         return read_openb_nodes(path)
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); name a cluster file"
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+    content = read_yaml(path, "a cluster file")
     entries = content.get("nodes") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries:
         raise ConfigError(

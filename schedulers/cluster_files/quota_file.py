@@ -16,6 +16,7 @@ from typing import Any
 
 from presage.errors import ConfigError
 from presage.schedulers.core.users.quota import DEFAULT, Quota, Quotas, check_user_name
+from presage.system.files.yaml_file import read_yaml
 from presage.system.text.known_names import check_known
 
 _KEYS, _FIELDS = ("default", "users"), ("devices", "weight")
@@ -30,14 +31,7 @@ def read_quotas(path: Path) -> Quotas:
         The file is missing or not YAML, or has an unknown key or a wrong number; the message names
         it.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+    content = read_yaml(path, "a YAML file")
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must have the keys default and users, such as users: {{...}}")
     check_known([*map(str, content)], _KEYS, f"{path}: ")

@@ -38,6 +38,7 @@ from presage.schedulers.simulator.scenario import (
     stamp,
 )
 from presage.system.files.atomic_file import write_atomically
+from presage.system.files.yaml_file import read_yaml
 from presage.system.processes.ray_connection import RayConnectionError, ray_connection
 from presage.system.processes.worker_processes import done_by_workers
 from presage.system.text.known_names import check_known
@@ -64,14 +65,7 @@ def read_sweep(path: Path) -> list[Scenario]:
     ConfigError
         The file is missing or not YAML, a key is unknown or missing, or a value is invalid.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a sweep file") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+    content = read_yaml(path, "a sweep file")
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: is not a mapping; write `trace:`, `cluster:` and `policy:`")
     types = get_type_hints(Scenario)
