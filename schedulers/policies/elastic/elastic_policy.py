@@ -33,8 +33,7 @@ from presage.schedulers.policies.elastic.sizes import (
 
 MOST_SLOWDOWN = 1.5  # two equal jobs that share a device end as early, on average, as in turns
 _SCANNED = 2.0  # pending jobs are considered until their fewest devices are as many clusters
-_MOST_CACHED = 20_000
-_MOST_SPEEDS = 5_000
+_MOST_CACHED = 50_000  # jobs; with fewer than there are, each decision would predict all again
 
 
 class Elastic(Policy):
@@ -156,7 +155,7 @@ class Elastic(Policy):
         kept = self._speeds.get(job.job_id)
         if kept is not None and kept[0] == key:
             return kept[1]
-        if len(self._speeds) > _MOST_SPEEDS:
+        if len(self._speeds) > _MOST_CACHED:
             self._speeds = {}
         speed = JobSpeed(job, kind, forecasts, measured_s)
         self._speeds[job.job_id] = key, speed

@@ -10,6 +10,7 @@ import numpy as np
 
 from presage.errors import ConfigError
 from presage.schedulers.core.capacity.resource_requests import gang_size
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.plan import Plan
@@ -24,16 +25,22 @@ from presage.schedulers.policies.failures.device_order import (
 )
 from presage.schedulers.policies.failures.device_policy import full_devices
 from presage.schedulers.policies.failures.hazards import HazardSource
+from presage.schedulers.policies.failures.later_rates import (
+    IDLE,
+    NEVER,
+    LaterRates,
+    later_rates,
+)
 from presage.schedulers.policies.failures.least_failing import LeastFailing, remaining_s
 from presage.system.arrays import Array
 
 
-class _Release(NamedTuple):
-    """Predicted end of a job, with its devices and the lowest of their failure rates."""
+class _Choice(NamedTuple):
+    """Devices that a gang can have now, and the rates of those that it could have later."""
 
-    ends_s: float
     devices: Devices
-    least_rate_per_s: float
+    rate_per_s: float
+    later: LaterRates
 
 
 class Expected(LeastFailing):
@@ -76,101 +83,73 @@ class Expected(LeastFailing):
         self, plan: Plan, state: State, forecasts: Forecasts, usable: Mask, rates: Array
     ) -> None:
         """Start jobs in order, unless they had better wait."""
-        releases = self._releases(state, forecasts, rates)
+        delay_s = self._delays_s(state, forecasts, usable)
         unfit: set[object] = set()
-        chosen: dict[tuple[int, tuple[str, ...]], Devices | None] = {}  # until the next start
+        chosen: dict[tuple[int, tuple[str, ...]], _Choice | None] = {}  # until the next start
         for job in sorted(state.pending, key=lambda job: self._rank(job, state, forecasts)):
             if job.request in unfit:
                 continue
             key = gang_size(job, state.cluster), job.kinds
             if key not in chosen:
-                chosen[key] = choose_devices(job, key[0], usable, rates, state.cluster)
-            devices = chosen[key]
-            if devices is None:
+                chosen[key] = self._best_choice(job, key[0], usable, delay_s, rates, state.cluster)
+            choice = chosen[key]
+            if choice is None:
                 unfit.add(job.request)
                 continue
-            if self._waits(job, devices, usable, releases, rates, state, forecasts):
+            left_s = remaining_s(job, state, forecasts)
+            if self._waits(job, left_s, choice):
                 continue
-            if plan.start(job, full_devices(devices, state)):
-                usable[devices] = False
+            if plan.start(job, full_devices(choice.devices, state)):
+                usable[choice.devices] = False
                 chosen = {}
-                releases = self._with_start(releases, job, devices, rates, state, forecasts)
+                costs = job.checkpointing
+                restart_s = costs.restart_s if state.progress(job.job_id) else 0.0
+                paced_s = left_s * (1 + costs.cost_s / costs.interval_s)
+                delay_s[choice.devices] = restart_s + paced_s
 
     def _rank(self, job: Job, state: State, forecasts: Forecasts) -> Key:
         left_s = remaining_s(job, state, forecasts)
         size = left_s * job.gpus**self._a if left_s < math.inf else -1.0
         return (not job.latency_sensitive, -job.priority, -size, job.submit_s)
 
-    def _releases(self, state: State, forecasts: Forecasts, rates: Array) -> list[_Release]:
-        """Return when running jobs are predicted to end, and their devices, by time."""
-        if not self._patience:
-            return []
-        found = []
-        for job_id, status in state.running.items():
-            devices = np.array([one.device for one in status.allocations])
+    def _delays_s(self, state: State, forecasts: Forecasts, usable: Mask) -> Array:
+        """Return the predicted time until each device is released, of shape (devices,)."""
+        delay_s = np.where(usable, IDLE, math.inf)
+        for job_id, status in state.running.items() if self._patience else ():
             ends_s = end_s(state.job(job_id), status.allocations, state, forecasts)
-            found.append(_Release(ends_s, devices, float(rates[devices].min())))
-        return sorted(found, key=lambda release: release.ends_s)
+            delay_s[[one.device for one in status.allocations]] = ends_s - state.now_s
+        return delay_s
 
-    def _with_start(
-        self,
-        releases: list[_Release],
-        job: Job,
-        devices: Devices,
-        rates: Array,
-        state: State,
-        forecasts: Forecasts,
-    ) -> list[_Release]:
-        """Return the releases with that of a job that this decision starts."""
-        if not self._patience:
-            return []
-        costs = job.checkpointing
-        left_s = remaining_s(job, state, forecasts) * (1 + costs.cost_s / costs.interval_s)
-        restart_s = costs.restart_s if state.progress(job.job_id) else 0.0
-        ends_s = state.now_s + restart_s + left_s
-        added = _Release(ends_s, devices, float(rates[devices].min()))
-        return sorted([*releases, added], key=lambda release: release.ends_s)
+    def _best_choice(
+        self, job: Job, gang: int, usable: Mask, delay_s: Array, rates: Array, cluster: Cluster
+    ) -> _Choice | None:
+        """Return the best devices for a gang, now and later; None if too few are usable."""
+        devices = choose_devices(job, gang, usable, rates, cluster)
+        if devices is None:
+            return None
+        rate_per_s = float(rates[devices].sum())
+        later = NEVER
+        if self._patience:
+            if job.kinds:
+                delay_s = np.where(cluster.columns.has_kind(job.kinds), delay_s, math.inf)
+            later = later_rates(gang, rate_per_s, delay_s, rates, cluster)
+        return _Choice(devices, rate_per_s, later)
 
-    def _waits(
-        self,
-        job: Job,
-        devices: Devices,
-        usable: Mask,
-        releases: list[_Release],
-        rates: Array,
-        state: State,
-        forecasts: Forecasts,
-    ) -> bool:
-        """Return whether a job is expected to end earlier on devices that jobs will release.
-
-        On nodes with one device each, a release without a safer device changes nothing.
-        """
-        left_s = remaining_s(job, state, forecasts)
-        if not self._patience or left_s == math.inf:
+    def _waits(self, job: Job, left_s: float, choice: _Choice) -> bool:
+        """Return whether a job is expected to end earlier on devices that jobs will release."""
+        steps, least_per_s = choice.later
+        if not steps or left_s == math.inf:
             return False
-        best_s = self._completion_s(job, left_s, devices, rates)
-        limit_s = best_s * self._patience
-        is_flat = len(state.cluster.nodes) == state.cluster.devices
-        worst = float(rates[devices].max()) if is_flat else math.inf
-        found, gang = usable.copy(), len(devices)
-        for release in releases:
-            delay_s = release.ends_s - state.now_s
-            if delay_s >= limit_s:
-                return False
-            if release.least_rate_per_s < worst:
-                found[release.devices] = True
-                later = choose_devices(job, gang, found, rates, state.cluster)
-                if later is None:
-                    continue
-                best_s = self._completion_s(job, left_s, later, rates)
-                worst = float(rates[later].max()) if is_flat else math.inf
-            if delay_s + best_s < limit_s:
-                return True
-        return False
+        limit_s = self._completion_s(job, left_s, choice.rate_per_s) * self._patience
+        if steps[0][0] + self._completion_s(job, left_s, least_per_s) >= limit_s:
+            return False
+        return any(
+            delay_s + self._completion_s(job, left_s, rate_per_s) < limit_s
+            for delay_s, rate_per_s in steps
+        )
 
-    def _completion_s(self, job: Job, left_s: float, devices: Devices, rates: Array) -> float:
+    def _completion_s(self, job: Job, left_s: float, rate_per_s: float) -> float:
         costs = job.checkpointing
-        rate = float(rates[devices].sum())
         return expected_completion_s(
-            left_s, rate, costs.interval_s, costs.cost_s, costs.restart_s, self._repair_s
+            left_s, rate_per_s, costs.interval_s, costs.cost_s, costs.restart_s, self._repair_s
         )

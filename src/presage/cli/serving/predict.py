@@ -40,9 +40,7 @@ class ForecastOptions:
     ] = ""
     requested: Annotated[
         str,
-        typer.Option(
-            metavar="SIZE", help="Size to which the speed-ups of --scaling refer (default: 1)."
-        ),
+        typer.Option(metavar="SIZE", help="Size to which the speed-ups of --scaling refer."),
     ] = "1"
     measured: Annotated[
         list[str] | None,

@@ -45,10 +45,12 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Make a release the champion, which servers then load."""
-    opened = open_registry(registry, model)
+    opened, is_forced = open_registry(registry, model), force and bool(journal.reason.strip())
+    # Refused before MLflow is imported for the first write, which takes seconds.
+    _verdict(opened.resolve(ref), opened.champion(), is_forced=is_forced)
     follows = opened.reconcile()
     before, release = opened.champion(), opened.resolve(ref)
-    verdict = _verdict(release, before, is_forced=force and bool(journal.reason.strip()))
+    verdict = _verdict(release, before, is_forced=is_forced)
     after = opened.promote(
         release.version, verdict=verdict, reason=journal.reason, by=journal.by, follows=follows
     )
