@@ -11,6 +11,7 @@ from presage.schedulers.what_if.local_forecaster import NeedsForecasterError
 from presage.schedulers.what_if.simulated_futures import FutureSimulator, Pair, Scenario
 from presage.system.processes.worker_processes import done_by_workers
 
+PROCESSES = 2  # of an answer
 START_S = 1.0  # of simulations from which processes are started: a start takes half a second
 
 
