@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tests.schedulers.slurm.site import GPU, Site, slurm_site
 
 from presage.schedulers.slurm.bridge.bridge_server import SOCKET
-from tests.schedulers.slurm.site import GPU, Site, slurm_site
 
 RELEASE = Path("data/pretrained/release")
 WARM_UP, SUBMISSIONS, FAILED_SUBMISSIONS = 20, 500, 40
@@ -45,19 +45,21 @@ class ResponseTimes:
 
 
 def measure_response_times() -> Iterator[ResponseTimes]:
-    """Yield the times with a bridge that answers, is absent, hangs, and answers nonsense."""
-    with tempfile.TemporaryDirectory(prefix="presage-bridge-") as folder:
-        with slurm_site(Path(folder), patient=False) as site:
-            _ask_at_once(site)
-            with _bridge(site) as process:
-                _submit(site, WARM_UP)
-                yield _measured(site, "answers", SUBMISSIONS)
-                process.send_signal(signal.SIGSTOP)
-                yield _measured(site, "is stopped (SIGSTOP)", FAILED_SUBMISSIONS)
-                process.send_signal(signal.SIGCONT)
-            yield _measured(site, "is not there", FAILED_SUBMISSIONS)
-            with site.answering(lambda _: b"presage=1\ntime_limit=-5\n\n"):
-                yield _measured(site, "answers nonsense", FAILED_SUBMISSIONS)
+    """Yield the times with a bridge that answers, is absent, hangs, and gives invalid answers."""
+    with (
+        tempfile.TemporaryDirectory(prefix="presage-bridge-") as folder,
+        slurm_site(Path(folder), patient=False) as site,
+    ):
+        _ask_at_once(site)
+        with _bridge(site) as process:
+            _submit(site, WARM_UP)
+            yield _measured(site, "answers", SUBMISSIONS)
+            process.send_signal(signal.SIGSTOP)
+            yield _measured(site, "is stopped (SIGSTOP)", FAILED_SUBMISSIONS)
+            process.send_signal(signal.SIGCONT)
+        yield _measured(site, "is not there", FAILED_SUBMISSIONS)
+        with site.answering(lambda _: b"presage=1\ntime_limit=-5\n\n"):
+            yield _measured(site, "gives an invalid answer", FAILED_SUBMISSIONS)
 
 
 def _ask_at_once(site: Site) -> None:
