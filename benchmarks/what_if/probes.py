@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -36,6 +37,7 @@ from presage.schedulers.what_if.what_if import what_if
 FIRST, LAST = 0.3, 0.85  # of the trace's jobs, between whose submissions the questions are asked
 HORIZON_S = 30 * 86_400.0
 LOAD, RISK = 0.7, 0.1
+NOISE = 0.1  # standard deviation of the logarithm of run times of equal jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Setting:
         Whether run times of ended jobs correct forecasts.
     arrivals : bool
         Whether later arrivals are predicted.
+    noise : float
+        Standard deviation of the logarithm of true run times of jobs that are equal to a forecast.
     """
 
     trace: str
@@ -66,6 +70,7 @@ class Setting:
     progress: bool = True
     learns: bool = True
     arrivals: bool = True
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +126,17 @@ def _simulation(setting: Setting, lucid: Path, releases: Path) -> tuple[Simulati
     factor = LOAD * cluster.devices / busy
     costs = Checkpointing(restart_s=RESTART_S)
     jobs = [replace(job, submit_s=job.submit_s / factor, checkpointing=costs) for job in trace.jobs]
-    truth = MeasuredTruth(trace.duration_s, tables, KIND)
+    truth = MeasuredTruth(_varied(trace.duration_s, setting), tables, KIND)
     run = Run(setting.trace, LOAD, setting.policy, setting.forecast, RISK, setting.seed)
     forecaster = make_forecaster(run, truth, cluster, tables, releases)
     policy = policy_of(setting.policy)
     return Simulation(cluster, policy, forecaster, truth, jobs, seed=setting.seed), forecaster
+
+
+def _varied(duration_s: Mapping[str, float], setting: Setting) -> dict[str, float]:
+    """Return run times with a random part that no forecast can know."""
+    rng = Random(setting.seed)
+    return {one: s * math.exp(setting.noise * rng.gauss(0, 1)) for one, s in duration_s.items()}
 
 
 def _decided(simulation: Simulation, setting: Setting) -> Iterator[State]:
