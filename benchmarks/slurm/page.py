@@ -40,8 +40,8 @@ The mean wait in the simulator with `backfill:reserve=all`, relative to that in 
 (target: within 10 %).
 {repeated}
 
-Jobs that need all GPUs of a node wait longest, in Slurm and in the simulator. Mean waits in minutes,
-over all replays that are simulated:
+Jobs that need all GPUs of a node wait longest, in Slurm and in the simulator. Mean waits in
+minutes, over all replays that are simulated:
 
 | GPUs | as requested: Slurm | simulator | predicted: Slurm | simulator |
 |---:|---:|---:|---:|---:|

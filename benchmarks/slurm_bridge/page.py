@@ -17,10 +17,10 @@ are those of [the value of forecasts](forecast_worth.md).
 
 ## How long does a submission wait?
 
-A real Slurm 22.05 runs `job_submit.lua`, which asks a bridge with the release in `{release}`. Times
-are those that slurmctld logs, from the first byte to the parsed answer. The targets are 10 ms for the
-99th percentile on a quiet machine, and 100 ms if the bridge is dead, slow or wrong. After a failure
-`job_submit.lua` asks no bridge for ten seconds; it asks each time here.
+A real Slurm 22.05 runs `job_submit.lua`, which asks a bridge with the release in `{release}`.
+Times are those that slurmctld logs, from the first byte to the parsed answer. The targets are 10 ms
+for the 99th percentile on a quiet machine, and 100 ms if the bridge is dead, slow or wrong. After a
+failure `job_submit.lua` asks no bridge for ten seconds; it asks each time here.
 """
 _LOADED = """
 The machine had 2 processors and other work: the load average counts processes that wait for one.
@@ -31,16 +31,18 @@ checked by `job_submit.lua` itself, which has to be scheduled to notice it.
 _MEMORY = """
 ## How often is the requested memory exceeded?
 
-Jobs of Lucid's measured models on one GPU of type rtx-3090 are decided by the bridge's own code. With
-the option `share` a job gets shards of a GPU, of {shards} in all, by the larger of its predicted
-memory and utilization. `--mem` is the predicted memory in whole MiB; the bridge sets it for jobs
-without GPUs only, and the same rounding is applied to the GPU's memory here. Neither source of
-forecasts is trained on the family of the job that it predicts; "retrained" is trained on other
-families of the same source. The bridge changes no request if the forecast is out of domain.
+Lucid's measured models on one GPU of type rtx-3090 are decided by the bridge's own code. With the
+option `share` a job gets shards of a GPU, of {shards} in all, by the larger of its predicted memory
+and utilization. `--mem` is the predicted memory in whole MiB; the bridge sets it for jobs without
+GPUs only, and the same rounding is applied to the GPU's memory here. Neither source of forecasts is
+trained on the family of the job that it predicts; "retrained" is trained on other families of the
+same source. The bridge changes no request if the forecast is out of domain; "all" is what would
+happen if it did.
 """
 _READING = """
-Jobs with shards stay below their memory because shards follow the utilization where that needs more.
-Forecasts out of domain are exceeded more often than the risk says: the bridge does not use them.
+Jobs with shards stay below their memory because shards follow the utilization where that needs
+more. Forecasts out of domain are exceeded more often than the risk says: the bridge does not use
+them.
 """
 
 

@@ -49,7 +49,7 @@ def main() -> None:
     speed = args.output / "speed.json"
     if not speed.is_file():
         speed.write_text(json.dumps(measure_speed()))
-    PAGE.write_text("\n".join(page(found, json.loads(speed.read_text()))) + "\n")
+    PAGE.write_text("\n".join(page(found, json.loads(speed.read_text()), NOISE)) + "\n")
 
 
 def settings(forecast: str) -> Iterator[Setting]:
