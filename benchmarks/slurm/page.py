@@ -78,7 +78,8 @@ minutes: of the jobs of which `squeue --start` names a start, and of the others.
 |---|---|---:|---:|---:|---:|---:|---:|
 """
 _END = """
-Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
+[Another page](slurm_bridge.md) has the response times of the bridge, and memory that exceeds its
+requests. Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
 """
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,8 @@ class ResponseTimes:
         Submissions whose answer changed nothing.
     load : float
         Load average of the machine.
+    cpu_ms : float
+        Time of a processor that the bridge needs for an answer; 0 if it is not measured.
     """
 
     case: str
@@ -42,6 +44,7 @@ class ResponseTimes:
     p99_ms: float
     most_ms: float
     load: float
+    cpu_ms: float = 0.0
 
 
 def measure_response_times() -> Iterator[ResponseTimes]:
@@ -53,7 +56,9 @@ def measure_response_times() -> Iterator[ResponseTimes]:
         _ask_at_once(site)
         with _bridge(site) as process:
             _submit(site, WARM_UP)
-            yield _measured(site, "answers", SUBMISSIONS)
+            before_ms = _cpu_ms(process.pid)
+            answers = _measured(site, "answers", SUBMISSIONS)
+            yield replace(answers, cpu_ms=(_cpu_ms(process.pid) - before_ms) / SUBMISSIONS)
             process.send_signal(signal.SIGSTOP)
             yield _measured(site, "is stopped (SIGSTOP)", FAILED_SUBMISSIONS)
             process.send_signal(signal.SIGCONT)
@@ -97,6 +102,12 @@ def _measured(site: Site, case: str, count: int) -> ResponseTimes:
     return ResponseTimes(
         case, count, notes.count(False), median_ms, p99_ms, most_ms, os.getloadavg()[0]
     )
+
+
+def _cpu_ms(pid: int) -> float:
+    """Return the time of a processor that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _submit(site: Site, count: int) -> list[bool]:
