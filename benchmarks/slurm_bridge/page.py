@@ -25,8 +25,8 @@ failure `job_submit.lua` asks no bridge for ten seconds; it asks each time here.
 _LOADED = """
 "CPU" is the time of a processor that the bridge needs for an answer. The machine had 2 processors
 and other work: the load average counts processes that wait for one. With more than one for each
-processor, the times are mostly those of the scheduler of the operating system, and show neither that
-the targets for a quiet machine are met nor that they are missed. The deadline of 80 ms is checked by
+processor, the times are mostly those of the scheduler of the operating system. They do not show
+whether the targets for a quiet machine are met. The deadline of 80 ms is checked by
 `job_submit.lua` itself, which has to be scheduled to notice it.
 """
 _MEMORY = """

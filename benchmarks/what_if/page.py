@@ -46,10 +46,15 @@ the seeds shows how certain a figure is. Jobs without an answer depend on classe
 
 READING = """
 Under `sjf` and `las`, later arrivals start first, so intervals are as wide as arrivals are
-uncertain, and many have no end: long jobs may wait for more than {horizon:.0f} days. Under `fifo` and
-`backfill` intervals are narrower than the wait, but wider than the variation of jobs with equal
-forecasts needs, so they contain more than 80 %. Decision [62][62] has the laws of arrivals that were
-compared.
+uncertain, and many have no end: long jobs may wait for more than {horizon:.0f} days. Under `fifo`
+and `backfill` intervals are narrower than the wait, but on the first two traces wider than the
+variation of jobs with equal forecasts needs, so they contain more than 80 %. Decision [62][62] has
+the laws of arrivals that were compared.
+
+Most of these figures precede a correction: errors of forecasts were weighted by true run times,
+which counts jobs that take longer twice, and predicted starts too late. With weights by forecasts,
+of 282 starts under `fifo` in three seeds of vc_0e4a51 87 % are contained, 7 % are before the
+interval and 6 % after it; before they were 87, 11 and 2 %.
 
 [62]: ../decisions/0062-predict-starts-by-simulating-from-the-present-state.md
 """
