@@ -84,10 +84,12 @@ def _count(name: str, risk: float, predictors: list[Predictor], lucid: Path) -> 
         counts["all"] = _sum(counts["all"], found)
         if forecast.memory_bytes.in_domain:
             counts["known"] = _sum(counts["known"], found)
+    in_domain, exceeded, sharded, shards_exceeded = counts["known"]
     jobs, all_exceeded, all_sharded, all_shards_exceeded = counts["all"]
     return Overruns(
-        name, risk, jobs, *counts["known"], all_exceeded, all_sharded, all_shards_exceeded
-    )
+        name, risk, jobs, in_domain, exceeded, sharded, shards_exceeded,
+        all_exceeded, all_sharded, all_shards_exceeded,
+    )  # fmt: skip
 
 
 def _exceeded(
