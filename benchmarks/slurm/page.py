@@ -40,8 +40,8 @@ The mean wait in the simulator with `backfill:reserve=all`, relative to that in 
 (target: within 10 %).
 {repeated}
 
-Jobs that need all GPUs of a node wait longer in Slurm than in the simulator, and jobs of one GPU
-less long where limits are predicted. Mean waits in minutes, over all replays that are simulated:
+Jobs that need all GPUs of a node wait longest, in Slurm and in the simulator. Mean waits in
+minutes, over all replays that are simulated:
 
 | GPUs | as requested: Slurm | simulator | predicted: Slurm | simulator |
 |---:|---:|---:|---:|---:|
@@ -78,7 +78,8 @@ minutes: of the jobs of which `squeue --start` names a start, and of the others.
 |---|---|---:|---:|---:|---:|---:|---:|
 """
 _END = """
-Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
+[Another page](slurm_bridge.md) has the response times of the bridge, and memory that exceeds its
+requests. Written by `python -m benchmarks.slurm` and `python -m benchmarks.slurm.page`.
 """
 
 

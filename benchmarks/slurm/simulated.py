@@ -61,7 +61,8 @@ def simulated_waits_s(
         [Job(str(job.index), job.submit_s, gpus=job.gpus) for job in jobs],
     )
     simulation.run()
-    return [one.status.waited_s for one in simulation.results]
+    waits_s = {one.job.job_id: one.status.waited_s for one in simulation.results}
+    return [waits_s[str(job.index)] for job in jobs]
 
 
 def _limit_minutes(job: ReplayJob, user: str, limits: str) -> int:

@@ -131,6 +131,10 @@ class Cluster:
                 "describe the same nodes in both"
             )
 
+    def __reduce__(self) -> tuple[type[Cluster], tuple[tuple[Node, ...], Topology | None]]:
+        # Without cached properties: they have read-only views, which cannot be pickled.
+        return Cluster, (self.nodes, self.wiring)
+
     @cached_property
     def first_device(self) -> tuple[int, ...]:
         """Number of each node's first device."""

@@ -134,7 +134,7 @@ class Forecasts:
         self._runtime_s: dict[str, float] = {}  # shortest of each job: the most frequent look-up
         self._slowdowns: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._speedups: dict[tuple[object, ...], Speedup] = {}
-        self._memory, self._cluster = cluster.memory_of, cluster
+        self._memory, self._cluster = dict(cluster.memory_of), cluster
         self.failures: dict[str, int] = {}
         self.missing: dict[str, int] = {}
         self.out_of_domain: dict[str, int] = {}

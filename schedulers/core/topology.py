@@ -109,6 +109,10 @@ class Topology:
                 f"{'twice' if twice else 'not'} in the tree; list each device once, from 0 on"
             )
 
+    def __reduce__(self) -> tuple[type[Topology], tuple[Vertex, dict[str, float]]]:
+        # Without cached properties and with plain costs: read-only views cannot be pickled.
+        return Topology, (self.root, dict(self.costs))
+
     def _check_levels(self, vertex: Vertex) -> None:
         inwards = list(self.costs)
         for child in (vertex, *vertex.below):

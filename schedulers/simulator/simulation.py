@@ -225,7 +225,7 @@ class Simulation(Backend):
 
         ``progress`` is called every ``_PROGRESS_EVERY`` ended jobs with the number of ended jobs.
         """
-        with _disabled_gc():
+        with disabled_gc():
             for _ in self.moments(progress):
                 self._decide(self._policy)
 
@@ -763,8 +763,11 @@ def _take_arrivals(arrivals: deque[Job]) -> list[Job]:
 
 
 @contextmanager
-def _disabled_gc() -> Iterator[None]:
-    """Disable garbage collection: it takes a sixth of the time, and no cycles are created here."""
+def disabled_gc() -> Iterator[None]:
+    """Disable garbage collection during a simulation.
+
+    It takes a sixth of the time, and simulations create no cycles.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

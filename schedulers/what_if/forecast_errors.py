@@ -46,7 +46,8 @@ class ForecastErrors:
     ----------
     observed : iterable of (class, error, weight)
         Errors of jobs whose run times are known, with their equivalence classes. Weights are their
-        run times: long jobs decide when devices are free, and errors of short ones are larger.
+        predicted run times: long jobs decide when devices are free, and errors of short ones are
+        larger. True run times as weights would count jobs that took longer than others twice.
 
     Attributes
     ----------

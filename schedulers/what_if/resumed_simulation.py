@@ -16,7 +16,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
-from presage.schedulers.simulator.simulation import Simulation
+from presage.schedulers.simulator.simulation import Simulation, disabled_gc
 from presage.schedulers.what_if.snapshot import Snapshot
 
 
@@ -101,15 +101,16 @@ class ResumedSimulation(Simulation):
 
         Return False if it was stopped before.
         """
-        for state in self.moments():
-            if state.now_s > horizon_s:
-                break
-            if should_stop():
-                return False
-            self._enter_returning()
-            self._decide(self.policy)
-            if not (self._unstarted or self._unended):
-                break
+        with disabled_gc():
+            for state in self.moments():
+                if state.now_s > horizon_s:
+                    break
+                if should_stop():
+                    return False
+                self._enter_returning()
+                self._decide(self.policy)
+                if not (self._unstarted or self._unended):
+                    break
         return True
 
     def apply(self, decision: Decision, now_s: float) -> None:

@@ -238,7 +238,7 @@ class RunTimes:
                 yield job_id, ran_s
 
     def _observed(self) -> Iterator[tuple[Hashable, float, float]]:
-        """Yield the class, the error and the run time of each job whose run time is known."""
+        """Yield the class, the error and the forecast of each job whose run time is known."""
         for past in self._snapshot.past.jobs:
             if past.is_finished and past.ran_s and not past.job.is_elastic:
                 kinds = [past.kind] if past.kind else list(self._snapshot.cluster.kinds)
@@ -256,7 +256,7 @@ class RunTimes:
         spread = log_spread(prediction, self._high_quantile)
         if spread > 0:
             error = math.log(ran_s / prediction.runtime_s) / spread
-            yield job.equivalence_class, error, ran_s
+            yield job.equivalence_class, error, prediction.runtime_s
 
     def _least_errors(self) -> dict[Hashable, list[float]]:
         found: dict[Hashable, list[float]] = {}

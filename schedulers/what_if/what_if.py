@@ -8,26 +8,18 @@ live controller and other schedulers call it with a snapshot of their state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from random import Random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from presage.errors import ConfigError, InvalidJobError, UnknownJobError
-from presage.schedulers.core.forecasts import Forecaster, Forecasts
+from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.policy_registry import policy_label, policy_maker
 from presage.schedulers.what_if.answer import Answer, Basis, Verdict, distribution
-from presage.schedulers.what_if.arrivals import Arrivals
-from presage.schedulers.what_if.copied_forecasts import (
-    CopiedForecasts,
-    Copies,
-    OriginalForecasts,
-)
-from presage.schedulers.what_if.resumed_simulation import ResumedSimulation
-from presage.schedulers.what_if.run_times import UNKNOWN, RunTime, RunTimes, Source
-from presage.schedulers.what_if.sampled_truth import SampledTruth
+from presage.schedulers.what_if.future_processes import simulated_futures
+from presage.schedulers.what_if.simulated_futures import FutureSimulator, Pair, Scenario
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
 from presage.system.text.units import counted
@@ -36,15 +28,17 @@ SAMPLES = 50
 HORIZON_S = 7 * 86_400.0
 LIMIT_S = 20.0  # for the simulations of an answer; then the complete futures answer
 MAX_SAMPLES, MAX_VARIANTS, MAX_HORIZON_S = 1_000, 64, 366 * 86_400.0
-NEVER_S = 1e12  # run time of a job that does not end, and
-AT_ONCE_S = 1e-3  # of one that ends at once: between them lies each unknown run time
-HIGH_QUANTILE = 0.9  # of run times below ``high_s``, of a forecaster that does not say
+MAX_PROCESSES = 64
 _SAME_S = 1.0  # difference of starts up to which they count as equal
 _MAX_NAMED = 3
 
 _NO_TIME = "no future could be simulated in time; ask about a shorter horizon"
 
-_Pair = tuple[float, float]  # with the slowest, and with the fastest unknown jobs
+_Times = tuple[float, float]  # with the slowest, and with the fastest unknown jobs
+
+
+def _never() -> bool:
+    return False
 
 
 def what_if(
@@ -59,7 +53,8 @@ def what_if(
     horizon_s: float = HORIZON_S,
     seed: int = 0,
     ends: bool = True,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = _never,
+    processes: int = 1,
 ) -> list[Answer]:
     """Return when jobs start and end, for each job and each variant of its request.
 
@@ -83,6 +78,11 @@ def what_if(
         Whether to simulate until the jobs have ended; else ``Answer.end`` is None.
     should_stop : callable
         Whether to answer now, by the futures that are complete; it is called often.
+    processes : int
+        Number of processes that simulate futures. They are started if it is above 1 and more than
+        a second of simulations remains. A program that sets it keeps its main module free of code
+        outside of ``if __name__ == "__main__"``, and ``policy`` and ``should_stop`` can be pickled.
+        The answers do not depend on it.
 
     Returns
     -------
@@ -98,15 +98,16 @@ def what_if(
     ConfigError
         A policy is not known, or a number is out of range.
     """
-    _check(samples, horizon_s, variants)
+    _check(samples, horizon_s, variants, processes)
     branches = [_Branch(one, one.policy or policy, is_live=snapshot.is_live) for one in variants]
     snapshot, job_ids = _with_new_jobs(snapshot, jobs)
     has_kinds = any(one.kinds is not None for one in variants)
-    question = _Question(
-        snapshot, forecaster, planned_by, samples, horizon_s, seed,
+    simulator = FutureSimulator(
+        snapshot, forecaster, planned_by, horizon_s=horizon_s, seed=seed,
         on_all_kinds=job_ids if has_kinds else (),
     )  # fmt: skip
-    question.ask(job_ids, branches, ends=ends, should_stop=should_stop)
+    question = _Question(snapshot, simulator, samples, horizon_s)
+    question.ask(job_ids, branches, ends=ends, should_stop=should_stop, processes=processes)
     by_branch = [question.answers(job_ids, branch) for branch in branches]
     return [answers[job_id] for job_id in job_ids for answers in by_branch]
 
@@ -116,41 +117,34 @@ class _Branch:
 
     Attributes
     ----------
-    snapshot : Snapshot
-        The state with the changed requests of the jobs of interest.
-    waits, to_end : set of str
-        Jobs of interest that have not started, and those whose end is simulated.
+    scenario : Scenario
+        What is simulated of each future.
     impossible : mapping of str to str
         Why jobs can never run, as far as it is known without a simulation.
     closed : mapping of str to str
         Why jobs do not start in the simulations, though they might run.
     pairs : list
-        Simulated futures, each with the slowest and the fastest unknown jobs.
+        Simulated futures.
     """
 
     def __init__(self, variant: Variant, policy: Policy | str, *, is_live: bool) -> None:
         self.variant, self.label = variant, policy_label(policy)
-        self._make_policy, self._is_live = policy_maker(policy), is_live
-        self.snapshot: Snapshot
-        self.waits: set[str] = set()
-        self.to_end: set[str] = set()
+        self.make_policy = policy_maker(policy)
+        if is_live:
+            self.make_policy = partial(_controller_policy, self.make_policy)
+        self.scenario: Scenario
         self.impossible: Mapping[str, str] = {}
         self.closed: Mapping[str, str] = {}
-        self.pairs: list[tuple[ResumedSimulation, ResumedSimulation]] = []
+        self.pairs: list[Pair] = []
 
-    def make_policy(self) -> Policy:
-        """Return a new policy, without anything that it remembers of another future."""
-        policy = self._make_policy()
-        return policy.controller_policy() if self._is_live else policy
-
-    def starts_s(self, job_id: str) -> list[_Pair]:
+    def starts_s(self, job_id: str) -> list[_Times]:
         """Return the start of a job in each future; infinite if it does not start."""
         return [
             (one.starts_s.get(job_id, math.inf), other.starts_s.get(job_id, math.inf))
             for one, other in self.pairs
         ]
 
-    def ends_s(self, job_id: str) -> list[_Pair]:
+    def ends_s(self, job_id: str) -> list[_Times]:
         """Return the end of a job in each future; infinite if it does not finish."""
         return [
             (one.ends_s.get(job_id, math.inf), other.ends_s.get(job_id, math.inf))
@@ -162,50 +156,19 @@ class _Branch:
         return self.pairs[0][0].refused.get(job_id, "") if self.pairs else ""
 
 
+def _controller_policy(make_policy: Callable[[], Policy]) -> Policy:
+    return make_policy().controller_policy()
+
+
 class _Question:
     """Futures of a snapshot, in which several variants are simulated."""
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        forecaster: Forecaster,
-        planned_by: Forecaster | None,
-        samples: int,
-        horizon_s: float,
-        seed: int,
-        *,
-        on_all_kinds: Sequence[str],
+        self, snapshot: Snapshot, simulator: FutureSimulator, samples: int, horizon_s: float
     ) -> None:
-        self._snapshot, self._samples, self._seed = snapshot, samples, seed
-        self._horizon_s = horizon_s
-        self._forecasts = Forecasts(forecaster, snapshot.cluster)
-        self._forecasts.expect(snapshot.jobs.values())
-        self._forecasts.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
-        self._forecasts.expect(past.job for past in snapshot.past.jobs)
-        self._planned = self._forecasts
-        if planned_by is not None:
-            self._planned = Forecasts(planned_by, snapshot.cluster)
-            self._planned.expect(snapshot.jobs.values())
-            self._planned.expect(replace(snapshot.jobs[one], kinds=()) for one in on_all_kinds)
-            self._planned.expect(past.job for past in snapshot.past.jobs)
-        self._originals = OriginalForecasts(self._planned, snapshot.cluster)
-        high_quantile = getattr(forecaster, "high_quantile", HIGH_QUANTILE)
-        self._run_times = RunTimes(snapshot, self._forecasts, high_quantile)
-        self._past = {
-            past.job.job_id: RunTime(1.0, past.ran_s, past.kind)
-            for past in snapshot.past.jobs
-            if past.ran_s
-        }
-        never_ran = [past.job.job_id for past in snapshot.past.jobs if not past.ran_s]
-        self._arrivals = Arrivals(snapshot, never_ran)
-        self._sources = {
-            job_id: self._run_times.source(job) for job_id, job in snapshot.jobs.items()
-        }
-        self._unknown = [
-            one
-            for one, source in self._sources.items()
-            if source in UNKNOWN and one not in snapshot.not_simulated
-        ]
+        self._snapshot, self._simulator = snapshot, simulator
+        self._samples, self._horizon_s = samples, horizon_s
+        self._sources, self._unknown = simulator.sources, simulator.unknown
 
     def ask(
         self,
@@ -214,27 +177,23 @@ class _Question:
         *,
         ends: bool,
         should_stop: Callable[[], bool],
+        processes: int,
     ) -> None:
         """Simulate the futures of all variants; all of them have the same number."""
         for branch in branches:
             self._prepare(branch, job_ids, ends=ends)
-        bounds_s = (NEVER_S, AT_ONCE_S) if self._unknown else (NEVER_S,)
-        for number in range(self._samples):
-            futures = []
-            for branch in branches:
-                runs = [self._simulated(branch, number, one, should_stop) for one in bounds_s]
-                if any(run is None for run in runs):
-                    return
-                futures.append([run for run in runs if run is not None])
-            for branch, runs_of in zip(branches, futures, strict=True):
-                branch.pairs.append((runs_of[0], runs_of[-1]))
+        scenarios = [branch.scenario for branch in branches]
+        for pairs in simulated_futures(
+            self._simulator, scenarios, should_stop, self._samples, processes
+        ):
+            for branch, pair in zip(branches, pairs, strict=True):
+                branch.pairs.append(pair)
 
     def _prepare(self, branch: _Branch, job_ids: Sequence[str], *, ends: bool) -> None:
         variant, snapshot = branch.variant, self._snapshot
         changed = {
             one: variant.apply(snapshot.jobs[one]) for one in job_ids if not self._has_started(one)
         }
-        branch.snapshot = snapshot.with_changed(changed) if variant.changes_job else snapshot
         branch.impossible = self._impossible(changed)
         branch.closed = snapshot.closed
         if variant.changes_job:
@@ -247,8 +206,13 @@ class _Question:
                 one: why for one, why in branch.impossible.items() if one not in without_place
             }
         excluded = {*snapshot.not_simulated, *branch.impossible}
-        branch.waits = set(changed) - excluded
-        branch.to_end = {one for one in job_ids if ends and one not in self._unknown} - excluded
+        branch.scenario = Scenario(
+            snapshot.with_changed(changed) if variant.changes_job else snapshot,
+            branch.make_policy,
+            set(changed) - excluded,
+            {one for one in job_ids if ends and one not in self._unknown} - excluded,
+            variant.changes_job,
+        )
 
     def answers(self, job_ids: Sequence[str], branch: _Branch) -> Mapping[str, Answer]:
         """Return the answers for one variant, by job."""
@@ -265,51 +229,6 @@ class _Question:
                 found[job_id] = (
                     f"it needs {job.gpus} devices of one node; the largest has {largest}"
                 )
-        return found
-
-    def _simulated(
-        self, branch: _Branch, number: int, unknown_s: float, should_stop: Callable[[], bool]
-    ) -> ResumedSimulation | None:
-        """Return a simulated future; None if it was stopped."""
-        copies = Copies()
-        draw = self._run_times.draw(Random(f"{self._seed} {number} run times"))  # noqa: S311
-        if branch.variant.changes_job:
-            for job_id in branch.waits:
-                copies.add(job_id, self._snapshot.jobs[job_id])
-
-        def run_time(job: Job) -> RunTime | None:
-            original = copies.original(job)
-            if original.job_id in self._past:
-                return self._past[original.job_id]
-            if self._source(original) in UNKNOWN:
-                return None
-            return draw(job.job_id, original)
-
-        simulation = ResumedSimulation(
-            branch.snapshot,
-            branch.make_policy(),
-            CopiedForecasts(self._originals, copies),
-            SampledTruth(self._forecasts, copies, run_time, unknown_s),
-            self._later(copies, number),
-            elapsed_s=self._run_times.elapsed_s,
-            until_started=branch.waits,
-            until_ended=branch.to_end,
-            reports_elapsed=self._planned is not self._forecasts,
-            seed=number,
-        )
-        until_s = self._snapshot.now_s + self._horizon_s
-        return simulation if simulation.run_until(until_s, should_stop) else None
-
-    def _later(self, copies: Copies, number: int) -> Iterator[Job]:
-        rng = Random(f"{self._seed} {number} arrivals")  # noqa: S311
-        for job, original in self._arrivals.draw(rng, self._snapshot.now_s + self._horizon_s):
-            copies.add(job.job_id, original)
-            yield job
-
-    def _source(self, job: Job) -> Source:
-        found = self._sources.get(job.job_id)
-        if found is None:
-            found = self._sources[job.job_id] = self._run_times.source(job)
         return found
 
     def _has_started(self, job_id: str) -> bool:
@@ -332,7 +251,7 @@ class _Question:
         if not branch.pairs:
             return Answer(job_id, variant, Verdict.UNKNOWN, why=_NO_TIME, basis=basis)
         ends, end = branch.ends_s(job_id), None
-        has_end = job_id in branch.to_end
+        has_end = job_id in branch.scenario.to_end
         if has_end and _agree(ends):
             end = distribution([end_s - now_s for end_s, _ in ends])
         is_missing = end is None and (has_end or job_id in self._unknown)
@@ -365,7 +284,7 @@ class _Question:
         for job_id, source in self._sources.items():
             if job_id not in apart:
                 run_times[source] = run_times.get(source, 0) + 1
-        assumptions = [*snapshot.assumptions, self._arrivals.sentence]
+        assumptions = [*snapshot.assumptions, self._simulator.arrivals.sentence]
         assumptions += [
             f"job {one.job.job_id} waits again in {max(0.0, one.at_s - snapshot.now_s):.0f} s, "
             f"because {one.why}"
@@ -382,7 +301,7 @@ class _Question:
         )  # fmt: skip
 
 
-def _agree(pairs: Sequence[_Pair]) -> bool:
+def _agree(pairs: Sequence[_Times]) -> bool:
     """Return whether times do not depend on the unknown run times."""
     return all(one == other or abs(one - other) <= _SAME_S for one, other in pairs)
 
@@ -399,7 +318,7 @@ def _with_new_jobs(snapshot: Snapshot, jobs: Sequence[str | Job]) -> tuple[Snaps
     return snapshot, [job.job_id if isinstance(job, Job) else job for job in jobs]
 
 
-def _check(samples: int, horizon_s: float, variants: Sequence[Variant]) -> None:
+def _check(samples: int, horizon_s: float, variants: Sequence[Variant], processes: int) -> None:
     if not 1 <= samples <= MAX_SAMPLES:
         raise ConfigError(f"samples={samples}, must be within 1 and {MAX_SAMPLES:,}")
     if not 0 < horizon_s <= MAX_HORIZON_S:
@@ -410,3 +329,5 @@ def _check(samples: int, horizon_s: float, variants: Sequence[Variant]) -> None:
         raise ConfigError(
             f"{len(variants):,} variants, must be 1 to {MAX_VARIANTS}; ask about fewer at once"
         )
+    if not 1 <= processes <= MAX_PROCESSES:
+        raise ConfigError(f"processes={processes}, must be within 1 and {MAX_PROCESSES}")

@@ -42,7 +42,7 @@ class JobForecasts:
     ----------
     options : DecisionOptions
         Their ``quantile`` is the upper end of the run time, one minus their ``risk`` that of the
-        memory.
+        memory; at a risk of 0.5 it is the median.
     """
 
     def __init__(self, backend: Backend, options: DecisionOptions) -> None:
@@ -86,7 +86,10 @@ class JobForecasts:
         """
         placement = Placement(job, device)
         (found,) = self._backend.predict([placement], coverage=self._of_time)
-        if self._of_memory != self._of_time:
+        if not self._of_memory:  # the median, for which there is no interval
+            memory = found.memory_bytes
+            found = replace(found, memory_bytes=replace(memory, high=memory.median))
+        elif self._of_memory != self._of_time:
             (other,) = self._backend.predict([placement], coverage=self._of_memory)
             found = replace(other, runtime_s=found.runtime_s, step_time_s=found.step_time_s)
         if gpus > 1:

@@ -22,8 +22,8 @@ from presage.schedulers.slurm.when.slurm_queue import (
     SlurmNode,
     SlurmState,
 )
+from presage.schedulers.what_if.simulated_futures import HIGH_QUANTILE
 from presage.schedulers.what_if.snapshot import Past, PastJob, Returning, Snapshot
-from presage.schedulers.what_if.what_if import HIGH_QUANTILE
 from presage.system.text.units import counted
 
 BACKFILL, IN_ORDER = "backfill:reserve=all", "fifo"  # policies like Slurm's schedulers

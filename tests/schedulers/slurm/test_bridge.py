@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from presage.errors import InvalidJobError, ServiceError, UnknownDeviceError
 from presage.schedulers.slurm.bridge.bridge import MAX_PENDING, Bridge
 from presage.schedulers.slurm.bridge.bridge_server import SOCKET, BridgeServer
-from presage.schedulers.slurm.bridge.decide import DecisionOptions
+from presage.schedulers.slurm.bridge.decide import MIB, DecisionOptions
 from presage.schedulers.slurm.bridge.submission import parse_lines
 from presage.schedulers.slurm.feature_store import FeatureStore
 from presage.schedulers.slurm.feature_text import to_text
@@ -100,6 +101,18 @@ def test_quantile_and_risk_are_requested_as_coverages(tmp_path):
     answer(make_bridge(tmp_path, backend, quantile=0.95, risk=0.05), request())
     answer(make_bridge(tmp_path, backend, quantile=0.95), request())
     assert backend.coverages == [0.8, 0.9, 0.9, 0.8]
+
+
+def test_a_risk_of_one_half_requests_the_median_of_the_memory(tmp_path):
+    backend = FakeBackend()
+    on_cpu = {"cpu": "cpu", "gpu": "a100-80gb"}
+    bridge = make_bridge(tmp_path, backend, kinds=on_cpu, risk=0.5)
+
+    found = answer(bridge, request(gres="", gres_per_node="0"))
+
+    assert backend.coverages == [0.8]  # releases have no interval of coverage 0
+    assert int(found["memory_mib"]) == math.ceil(backend.answer.memory_bytes.median / MIB)
+    assert backend.answer.memory_bytes.high > backend.answer.memory_bytes.median
 
 
 @pytest.mark.parametrize(

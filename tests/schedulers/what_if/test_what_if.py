@@ -68,6 +68,21 @@ def test_a_job_that_is_not_submitted_yet_starts_behind_the_others():
     assert new.end.quantile_s(0.5) == 160.0
 
 
+def test_jobs_that_took_longer_than_equal_ones_do_not_count_more():
+    """Half of the class took half of its forecast, and half twice as long: the median is right."""
+    ended = [job(f"p{i}", 0.0, model="m") for i in range(40)]
+    past = Past([PastJob(one, 90.0, (50.0, 200.0)[i % 2]) for i, one in enumerate(ended)])
+    known = Known({one.job_id: 100.0 for one in [*ended, job("a"), job("new")]}, high=1.5)
+    snapshot = paused(cluster(2), [job("a", 95.0)], {"a": 100.0}, at_s=100.0)
+
+    (new,) = asked(
+        replace(snapshot, past=replace(past, since_s=NO_PAST.since_s)),
+        [job("new", model="m")], known, samples=200,
+    )  # fmt: skip
+
+    assert 75.0 < new.end.quantile_s(0.5) < 130.0  # by true run times it would be 140
+
+
 def test_the_policy_in_use_and_another_one_are_asked_about_the_same_queue():
     snapshot = paused(cluster(1), QUEUE, DURATIONS, at_s=40.0)
 

@@ -19,6 +19,7 @@ from presage.schedulers.live.protocol.wire import read_job
 from presage.schedulers.policies.policy_registry import policy_names
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.what_if.answer import Answer
+from presage.schedulers.what_if.future_processes import PROCESSES, Deadline
 from presage.schedulers.what_if.snapshot import Snapshot
 from presage.schedulers.what_if.variant import AS_REQUESTED, Variant
 from presage.schedulers.what_if.what_if import HORIZON_S, LIMIT_S, SAMPLES, what_if
@@ -122,7 +123,6 @@ def _answers(
         jobs.extend(snapshot.pending)
         jobs.extend(one.job.job_id for one in snapshot.returning)
         jobs.extend(snapshot.impossible)
-    end_s = time.monotonic() + LIMIT_S
     try:
         return snapshot, what_if(
             snapshot,
@@ -134,7 +134,8 @@ def _answers(
             horizon_s=request.horizon_s or HORIZON_S,
             seed=request.seed,
             ends=not is_all,
-            should_stop=lambda: time.monotonic() > end_s,
+            should_stop=Deadline(time.monotonic() + LIMIT_S),
+            processes=PROCESSES,
         )
     except ConfigError as error:
         raise InvalidRequestError(str(error)) from None

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def stop_after_limit() -> Callable[[], bool]:
     """Return a function that says whether the limit of an answer has passed since this call."""
+    from presage.schedulers.what_if.future_processes import Deadline
     from presage.schedulers.what_if.what_if import LIMIT_S
 
-    end_s = time.monotonic() + LIMIT_S
-    return lambda: time.monotonic() > end_s
+    return Deadline(time.monotonic() + LIMIT_S)
 
 
 def print_starts(

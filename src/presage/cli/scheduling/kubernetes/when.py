@@ -56,6 +56,7 @@ def when(
     from presage.cli.scheduling.what_if_output import print_starts, stop_after_limit
     from presage.schedulers.kubernetes.gate.gang_gate import Gate
     from presage.schedulers.kubernetes.gate.gate_snapshot import copy_gate
+    from presage.schedulers.what_if.future_processes import PROCESSES
     from presage.schedulers.what_if.what_if import what_if
 
     within_s = futures.within_s
@@ -73,6 +74,7 @@ def when(
         horizon_s=futures.horizon_s,
         ends=bool(gangs),
         should_stop=stop_after_limit(),
+        processes=PROCESSES,
     )
     print_starts(answers, snapshot, futures, within_s, as_json=as_json)
 

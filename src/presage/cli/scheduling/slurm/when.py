@@ -55,6 +55,7 @@ def when(
     from presage.cli.scheduling.what_if_output import print_starts, stop_after_limit
     from presage.schedulers.slurm.when.slurm_queue import read_state
     from presage.schedulers.slurm.when.slurm_snapshot import copy_slurm
+    from presage.schedulers.what_if.future_processes import PROCESSES
     from presage.schedulers.what_if.what_if import what_if
 
     within_s = futures.within_s
@@ -70,6 +71,7 @@ def when(
         horizon_s=futures.horizon_s,
         ends=bool(jobs),
         should_stop=stop_after_limit(),
+        processes=PROCESSES,
     )
     print_starts(answers, copied.snapshot, futures, within_s, as_json=as_json)
 
