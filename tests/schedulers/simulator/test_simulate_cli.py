@@ -88,7 +88,7 @@ def test_a_run_is_compared_with_an_earlier_one(simulate, tmp_path):
     same = simulate("--policy", "sjf", "--baseline", "earlier.json")
     assert "setting" not in same
     assert "better" not in same
-    with pytest.raises(ConfigError, match="--baseline trace.csv: is no output"):
+    with pytest.raises(ConfigError, match=r"--baseline trace\.csv: is no output"):
         simulate("--baseline", "trace.csv")
 
 
