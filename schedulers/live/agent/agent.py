@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -227,7 +227,8 @@ class Agent:
         """
         self._sent_s.clear()
         self._pace = (0.0, 0.0)  # of a controller that accepts only whole reports
-        last, last_s, devices = None, 0.0, ()
+        last, last_s = None, 0.0
+        devices: Sequence[pb.Device] = ()  # of the last whole report
         while True:
             if self.has_stalled() and boottime_s() > self._lease.until_s:
                 await asyncio.sleep(POLL_S)

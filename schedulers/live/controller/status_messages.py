@@ -233,9 +233,8 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         for number, (kind, memory) in enumerate(node.devices)
     ]
     if reported.report is not None and not node.lost:
-        for device, one in zip(devices, reported.report.devices, strict=False):
-            reading = reported_reading(one)
-            device.MergeFrom(pb.DeviceStatus(**reading._asdict()))
+        for status, one in zip(devices, reported.report.devices, strict=False):
+            status.MergeFrom(pb.DeviceStatus(**reported_reading(one)._asdict()))
     for job in core.state.at_node.get(name, {}).values():
         for device, milli, memory in _allocations_at(job, name, reported.tasks.get(job.job_id)):
             if device < len(devices):

@@ -150,8 +150,9 @@ def test_the_table_begins_with_what_rejects_and_by_how_much_it_misses(policy, ca
     assert ranks == sorted(ranks)
     assert ranks[0] == 0
     assert {row for row in decision.rows if not row.slice_name} <= set(rows)
-    missed = [miss(row) for row in rows if row.verdict in REJECTING_VERDICTS]
+    missed = [miss(row) or 0.0 for row in rows if row.verdict in REJECTING_VERDICTS]
     assert missed == sorted(missed, reverse=True)
+    assert rows[0].at_most is not None
     assert missed[0] == pytest.approx(rows[0].challenger / rows[0].at_most - 1)
 
     print_table(decision)

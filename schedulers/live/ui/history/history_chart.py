@@ -118,7 +118,7 @@ def _reading(field: str) -> Callable[[pb.HistoryPoint], Reading | None]:
     known = _state(field)
 
     def read(point: pb.HistoryPoint) -> Reading | None:
-        return known(point) if point.HasField(field) else None  # type: ignore[arg-type]
+        return known(point) if point.HasField(field) else None
 
     return read
 

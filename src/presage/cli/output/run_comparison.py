@@ -40,11 +40,10 @@ def comparison_document(comparison: RunComparison) -> dict[str, Any]:
 
 def _change_document(change: Change) -> dict[str, Any]:
     before, after = change.values
-    has_both = before is not None and after is not None
     return {
         "before": before,
         "after": after,
-        "difference": after - before if has_both else None,
+        "difference": None if before is None or after is None else after - before,
         "verdict": change.verdict or None,
     }
 
