@@ -230,6 +230,19 @@ def decide(
     return Decision(True, reason, rows)
 
 
+def missed_limit(row: Row) -> tuple[float, str]:
+    """Return the limit that a rejecting row misses, and the side: "under" or "over" it."""
+    if row.at_least is not None and row.challenger < row.at_least:
+        return row.at_least, "under"
+    return math.inf if row.at_most is None else row.at_most, "over"
+
+
+def miss(row: Row) -> float | None:
+    """Return by how much a rejecting row misses its limit, relative to it; None if that is 0."""
+    limit, _ = missed_limit(row)
+    return abs(row.challenger / limit - 1) if limit and math.isfinite(limit) else None
+
+
 def _lost_quantities(champion: ScoredRelease | None, challenger: ScoredRelease) -> str | None:
     """Return why a release that predicts fewer quantities is rejected; None for others."""
     if champion is None:
@@ -388,11 +401,9 @@ def _rejection_reason(row: Row) -> str:
     what = _figure_name(row)
     if row.verdict == TOO_SLOW:
         return f"{row.predictor} is too slow"
-    if row.at_least is not None and row.challenger < row.at_least:
-        limit = f"at least {_format_number(row.at_least)} is required"
-    else:
-        limit = f"at most {_format_number(row.at_most)} is allowed"
-    return f"{what} is {_format_number(row.challenger)}, {limit}"
+    limit, side = missed_limit(row)
+    bound = "at least {} is required" if side == "under" else "at most {} is allowed"
+    return f"{what} is {_format_number(row.challenger)}, {bound.format(_format_number(limit))}"
 
 
 def _figure_name(row: Row) -> str:

@@ -94,19 +94,18 @@ def read_decision(target: Path, release_id: str) -> Document | None:
 def print_table(decision: Decision) -> None:
     """Print the table of figures, within the 80 columns that DVC gives a stage.
 
-    Of the slices, only those with a change are shown.
+    Figures that reject the release are first, with the amount by which they miss their limit, then
+    those that are better. Of the slices, only those with a change are shown.
     """
     from presage.system.text.terminal import Console, Table
 
-    shown = Table(title="gate, on the held-out jobs")
+    shown = Table(title="gate, on the held-out jobs", pad_edge=False)
     for title in ("metric", "champion", "challenger", "change or limit", "verdict"):
         justify: Any = "left" if title in ("metric", "verdict") else "right"
         shown.add_column(title, justify=justify, no_wrap=True)
     styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REJECTING_VERDICTS, "red")
     section = ""
-    for row in decision.rows:
-        if row.slice_name and row.verdict == gate.WITHIN:
-            continue
+    for row in rows_by_importance(decision):
         name = f"{row.predictor} on {row.slice_name}" if row.slice_name else row.predictor
         if name != section:
             section = name
@@ -124,8 +123,26 @@ def print_table(decision: Decision) -> None:
         )
 
 
+def rows_by_importance(decision: Decision) -> list[Row]:
+    """Return the rows to show: rejecting, better, then the others; of slices only changes.
+
+    Rejecting rows are in the order of the amounts by which they miss their limits.
+    """
+
+    def rank(row: Row) -> tuple[int, float]:
+        if row.verdict in gate.REJECTING_VERDICTS:
+            return 0, -(gate.miss(row) or 0.0)
+        return 1 if row.verdict == gate.BETTER else 2, 0.0
+
+    shown = [row for row in decision.rows if not row.slice_name or row.verdict != gate.WITHIN]
+    return sorted(shown, key=rank)
+
+
 def _format_limits(row: Row) -> str:
-    """Return the interval of the change if there is one, else the bounds."""
+    """Return by how much a limit is missed, else the interval of the change, else the bounds."""
+    if row.verdict in gate.REJECTING_VERDICTS and (missed := gate.miss(row)) is not None:
+        limit, side = gate.missed_limit(row)
+        return f"{100 * missed:.{0 if missed >= 0.1 else 1}f} % {side} {limit:.3g}"
     if row.change_low is not None and row.change_high is not None:
         return f"{100 * row.change_low:+.0f} to {100 * row.change_high:+.0f} %"
     if row.at_least is not None and row.at_most is not None:

@@ -39,6 +39,7 @@ class Column:
     title: str
     unit: str
     cells: Mapping[str, Cell]
+    is_ranked: bool  # whether some values are better than others
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,4 +220,4 @@ def _column(
     top = shown(best(known)) if best and len({shown(value) for value in known}) > 1 else None
     texts = {name: "-" if value is None else shown(value) for name, value in values.items()}
     cells = {name: Cell(values[name], text, text == top) for name, text in texts.items()}
-    return Column(key, title, unit, cells)
+    return Column(key, title, unit, cells, best is not None)

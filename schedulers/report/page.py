@@ -9,7 +9,9 @@ from typing import Any
 
 from presage.schedulers.report.figures import Spread, format_time_span, make_columns, make_spreads
 from presage.schedulers.report.page_data import page_data
+from presage.schedulers.report.run_comparison import RunComparison
 from presage.schedulers.report.size_charts import HEIGHT, WIDTH, make_size_charts
+from presage.schedulers.report.ties import best_text, tie_sentences
 from presage.schedulers.report.user_table import UserRow, user_rows
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.results.user_metrics import compute_user_metrics
@@ -28,7 +30,13 @@ _MORE_MARKS = {
 _WIDE = math.log(300)  # ratio from which an axis needs no additional marks
 
 
-def render(simulations: Mapping[str, Simulation], *, title: str, facts: Mapping[str, str]) -> str:
+def render(
+    simulations: Mapping[str, Simulation],
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    comparison: RunComparison | None = None,
+) -> str:
     """Return the report page as HTML; equal simulations give equal pages.
 
     Parameters
@@ -37,17 +45,22 @@ def render(simulations: Mapping[str, Simulation], *, title: str, facts: Mapping[
         Finished simulations of one trace on one cluster, by policy.
     facts : mapping of str to str
         Settings shown under the title: trace, forecasts, seed.
+    comparison : RunComparison, optional
+        Changes since an earlier run.
     """
     folder = Path(__file__).parent
     environment = page_environment(folder)
-    environment.filters["duration"] = format_time_span
+    environment.filters |= {"duration": format_time_span, "best_text": best_text}
     spreads = make_spreads({name: run.results for name, run in simulations.items()})
     first = next(iter(simulations.values()))
+    metrics = {name: compute_metrics(run) for name, run in simulations.items()}
     return environment.get_template("page.html.j2").render(
         title=title,
         facts={**facts, **_cluster_facts(first)},
         policies=list(simulations),
-        columns=make_columns({name: compute_metrics(run) for name, run in simulations.items()}),
+        columns=make_columns(metrics),
+        ties=tie_sentences(metrics),
+        comparison=comparison,
         spreads=spreads,
         scale=_scale(spreads),
         sizes=make_size_charts(simulations),

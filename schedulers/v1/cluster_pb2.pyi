@@ -296,20 +296,24 @@ class ListRequest(_message.Message):
     def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ..., user: _Optional[str] = ..., node: _Optional[str] = ..., states: _Optional[_Iterable[str]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason")
+    __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids", "reason", "temperature_c", "power_w")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
     FREE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     kind: str
     memory_bytes: int
     free_compute_milli: int
     free_memory_bytes: int
     job_ids: _containers.RepeatedScalarFieldContainer[str]
     reason: str
-    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    temperature_c: float
+    power_w: float
+    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., temperature_c: _Optional[float] = ..., power_w: _Optional[float] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
     __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason", "state")
@@ -498,7 +502,7 @@ class SampledValue(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., least: _Optional[float] = ..., greatest: _Optional[float] = ...) -> None: ...
 
 class HistoryPoint(_message.Message):
-    __slots__ = ("time_unix_s", "samples", "devices", "devices_in_use", "allocated_devices", "used_devices", "waiting_jobs", "running_jobs", "slo_violated_jobs", "finished_jobs", "failed_jobs", "forecast_errors")
+    __slots__ = ("time_unix_s", "samples", "devices", "devices_in_use", "allocated_devices", "used_devices", "waiting_jobs", "running_jobs", "slo_violated_jobs", "finished_jobs", "failed_jobs", "forecast_errors", "hottest_c", "power_w")
     TIME_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -511,6 +515,8 @@ class HistoryPoint(_message.Message):
     FINISHED_JOBS_FIELD_NUMBER: _ClassVar[int]
     FAILED_JOBS_FIELD_NUMBER: _ClassVar[int]
     FORECAST_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    HOTTEST_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     time_unix_s: float
     samples: int
     devices: SampledValue
@@ -523,7 +529,9 @@ class HistoryPoint(_message.Message):
     finished_jobs: int
     failed_jobs: int
     forecast_errors: ForecastErrors
-    def __init__(self, time_unix_s: _Optional[float] = ..., samples: _Optional[int] = ..., devices: _Optional[_Union[SampledValue, _Mapping]] = ..., devices_in_use: _Optional[_Union[SampledValue, _Mapping]] = ..., allocated_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., used_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., waiting_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., running_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., slo_violated_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., finished_jobs: _Optional[int] = ..., failed_jobs: _Optional[int] = ..., forecast_errors: _Optional[_Union[ForecastErrors, _Mapping]] = ...) -> None: ...
+    hottest_c: SampledValue
+    power_w: SampledValue
+    def __init__(self, time_unix_s: _Optional[float] = ..., samples: _Optional[int] = ..., devices: _Optional[_Union[SampledValue, _Mapping]] = ..., devices_in_use: _Optional[_Union[SampledValue, _Mapping]] = ..., allocated_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., used_devices: _Optional[_Union[SampledValue, _Mapping]] = ..., waiting_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., running_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., slo_violated_jobs: _Optional[_Union[SampledValue, _Mapping]] = ..., finished_jobs: _Optional[int] = ..., failed_jobs: _Optional[int] = ..., forecast_errors: _Optional[_Union[ForecastErrors, _Mapping]] = ..., hottest_c: _Optional[_Union[SampledValue, _Mapping]] = ..., power_w: _Optional[_Union[SampledValue, _Mapping]] = ...) -> None: ...
 
 class ForecastErrors(_message.Message):
     __slots__ = ("jobs", "mean", "greatest", "beyond_bound")
@@ -687,14 +695,18 @@ class LogChunk(_message.Message):
     def __init__(self, content: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("kind", "memory_bytes", "id")
+    __slots__ = ("kind", "memory_bytes", "id", "temperature_c", "power_w")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     kind: str
     memory_bytes: int
     id: str
-    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., id: _Optional[str] = ...) -> None: ...
+    temperature_c: float
+    power_w: float
+    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., id: _Optional[str] = ..., temperature_c: _Optional[float] = ..., power_w: _Optional[float] = ...) -> None: ...
 
 class Exit(_message.Message):
     __slots__ = ("finished", "out_of_memory", "requested", "description", "lost")

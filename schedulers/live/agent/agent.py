@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -24,6 +24,7 @@ from presage.schedulers.live.agent.connection.cluster_membership import ClusterM
 from presage.schedulers.live.agent.connection.lease import boottime_s
 from presage.schedulers.live.agent.connection.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.connection.significant_state import (
+    have_readings_moved,
     significant_report,
     significant_state,
 )
@@ -219,13 +220,15 @@ class Agent:
 
         While a task runs, the heartbeat is one second, or what the controller requests; its
         progress and usage do not count as a change. Between whole reports of a state that has not
-        changed, heartbeats repeat the last one, if the controller accepts that. While a check of
+        changed, heartbeats repeat the last one, if the controller accepts that. A temperature or
+        power that moved waits for the time of the next whole report. While a check of
         the tasks does not end, the report contains that problem until the lease is over; then no
         reports follow, and the controller treats the node as lost.
         """
         self._sent_s.clear()
         self._pace = (0.0, 0.0)  # of a controller that accepts only whole reports
         last, last_s = None, 0.0
+        devices: Sequence[pb.Device] = ()  # of the last whole report
         while True:
             if self.has_stalled() and boottime_s() > self._lease.until_s:
                 await asyncio.sleep(POLL_S)
@@ -236,8 +239,9 @@ class Agent:
             report = self._report()
             state = significant_report(report)
             now_s, is_due = boottime_s(), self._pace[0] <= 0 or state != last
-            if is_due or (report.tasks and now_s - last_s >= self._whole_report_s):
-                last, last_s = state, now_s
+            is_old = report.tasks or have_readings_moved(devices, report.devices)
+            if is_due or (is_old and now_s - last_s >= self._whole_report_s):
+                last, last_s, devices = state, now_s, report.devices
                 yield report
             else:
                 yield pb.NodeReport(number=report.number, unchanged=True)
@@ -260,7 +264,12 @@ class Agent:
             agent_id=self.agent_id,
             number=self._number,
             devices=[
-                pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes, id=slot.device_id)
+                pb.Device(
+                    kind=slot.kind,
+                    memory_bytes=slot.memory_bytes,
+                    id=slot.device_id,
+                    **self._health.reading(slot.device_id)._asdict(),
+                )
                 for slot in self._options.slots
             ],
             tasks=tasks,

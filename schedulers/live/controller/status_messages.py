@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from presage.schedulers.core.forecasts import RuntimePrediction
+from presage.schedulers.health.device_reading import reported as reported_reading
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.devices.withdrawal import withdrawn_devices
 from presage.schedulers.live.controller.elastic.members import task_id
@@ -231,6 +232,9 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         )
         for number, (kind, memory) in enumerate(node.devices)
     ]
+    if reported.report is not None and not node.lost:
+        for status, one in zip(devices, reported.report.devices, strict=False):
+            status.MergeFrom(pb.DeviceStatus(**reported_reading(one)._asdict()))
     for job in core.state.at_node.get(name, {}).values():
         for device, milli, memory in _allocations_at(job, name, reported.tasks.get(job.job_id)):
             if device < len(devices):

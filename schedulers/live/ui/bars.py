@@ -50,6 +50,8 @@ class DeviceBar(NamedTuple):
     ----------
     problem : str
         Why it is withdrawn, apart from its node; "" if it gets jobs.
+    reading : str
+        Temperature and power; "" if the device does not report them.
     """
 
     number: int
@@ -62,6 +64,7 @@ class DeviceBar(NamedTuple):
     used_bytes: int
     memory_bytes: int
     problem: str
+    reading: str = ""
 
 
 class Gauge(NamedTuple):
@@ -128,7 +131,16 @@ def _device(
         sum(row.memory_bytes // len(placements(row)) for row, _ in rows),
         device.memory_bytes,
         device.reason,
+        _reading(device),
     )
+
+
+def _reading(device: pb.DeviceStatus) -> str:
+    texts = (
+        f"{device.temperature_c:.0f} °C" if device.HasField("temperature_c") else "",
+        f"{device.power_w:.0f} W" if device.HasField("power_w") else "",
+    )
+    return ", ".join(filter(None, texts))
 
 
 class _Amounts(NamedTuple):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,20 @@ from presage.models.gate import release_gate as gate
 from presage.models.gate.holdout_forecasts import HoldoutForecasts, Interval, ScoredRelease
 from presage.models.gate.holdout_score import score_release
 from presage.models.gate.paired_bootstrap import paired_changes
-from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
+from presage.models.gate.release_gate import (
+    BETTER,
+    REJECTING_VERDICTS,
+    GatePolicy,
+    coverage_bounds,
+    decide,
+    miss,
+)
 from presage.models.registry.registry import Registry
 from presage.models.registry.stored_releases import StoredReleases
 from presage.models.release import release, release_content
 from presage.models.release.manifest import job_digest
 from presage.pipelines.stages import promote as stage
+from presage.pipelines.stages.gate_decision import print_table, rows_by_importance
 
 Z = {0.8: 1.2816, 0.9: 1.6449}
 SPREAD = 0.1  # of log(forecast / measured), as in conftest
@@ -127,6 +136,36 @@ def test_a_deterioration_on_one_device_rejects_and_is_named(policy):
     assert decision.reason.startswith("memory interval_score_90% on device d3 is")
     assert verdict(decision, "mape", "device d3") == "worse"
     assert verdict(decision, "mape", "device d2") == "within"
+
+
+def test_the_table_begins_with_what_rejects_and_by_how_much_it_misses(policy, capsys):
+    champion = scored(devices=6, jobs=150)
+    decision = decide(champion, scored(seed=1, devices=6, jobs=150, factor=2.0, on="d3"), policy)
+    rows = rows_by_importance(decision)
+
+    ranks = [
+        0 if row.verdict in REJECTING_VERDICTS else 1 if row.verdict == BETTER else 2
+        for row in rows
+    ]
+    assert ranks == sorted(ranks)
+    assert ranks[0] == 0
+    assert {row for row in decision.rows if not row.slice_name} <= set(rows)
+    missed = [miss(row) or 0.0 for row in rows if row.verdict in REJECTING_VERDICTS]
+    assert missed == sorted(missed, reverse=True)
+    assert rows[0].at_most is not None
+    assert missed[0] == pytest.approx(rows[0].challenger / rows[0].at_most - 1)
+
+    print_table(decision)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert "on device d3" in lines[0]
+    assert re.search(r" \d+ % over [\d.]+ │ worse", lines[1])
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_coverage_below_its_bounds_is_under_the_limit(policy, capsys):
+    print_table(decide(scored(), scored(seed=1, width=0.2), policy))
+
+    assert re.search(r"coverage_90% .* \d+ % under [\d.]+ │ out of bounds", capsys.readouterr().out)
 
 
 def test_a_slice_does_not_promote_and_needs_enough_jobs(policy):

@@ -124,6 +124,15 @@ class FakeNvml:
             raise self.NVMLError("not supported")
         return 7
 
+    def nvmlDeviceGetTemperature(self, device, sensor):
+        assert sensor == 0
+        return (61, 35)[device]
+
+    def nvmlDeviceGetPowerUsage(self, device):
+        if device:
+            raise self.NVMLError("not supported")
+        return 412_500
+
     def nvmlDeviceGetRemappedRows(self, device):
         if device:
             raise self.NVMLError("not supported")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from presage.errors import ConfigError
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Checkpointing
@@ -17,7 +19,14 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.report.figures import distribution, format_time_span, make_columns
 from presage.schedulers.report.page import render
+from presage.schedulers.report.run_comparison import (
+    Run,
+    compare_metrics,
+    compare_runs,
+    read_run,
+)
 from presage.schedulers.report.size_charts import HEIGHT, make_size_charts
+from presage.schedulers.report.ties import best_text, tie_sentences
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.simulator.test_simulator import Sizes
@@ -81,8 +90,8 @@ def simulated_jobs():
     return simulations(jobs, ground_truth, cluster(4, 8), faults)
 
 
-def render_page(runs):
-    return render(runs, title="jobs & devices", facts={"trace": "<made up>"})
+def render_page(runs, **more):
+    return render(runs, title="jobs & devices", facts={"trace": "<made up>"}, **more)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +124,83 @@ def test_the_best_cells_are_those_with_the_best_text():
     assert shown(columns(36000.0, 36001.0)["makespan_s"]) == [("10.00", False)] * 2
     assert columns(60.0)["makespan_s"].unit == "s"
     assert "overflows" not in close
+
+
+def metrics_of(duration_s, **more):
+    """Return the metrics of one job on one device."""
+    found = compute_metrics(simulated(cluster(1), Fifo(), [job("a")], {"a": duration_s}))
+    return replace(found, **more)
+
+
+def test_ties_are_stated_in_words():
+    short, long = metrics_of(60.0), metrics_of(120.0)
+
+    def best(**found):
+        return {column.key: best_text(column) for column in make_columns(found)}
+
+    assert best(a=short, b=short, c=long)["makespan_s"] == "a and b tie"
+    assert best(a=long, b=short, c=long)["makespan_s"] == "b"
+    assert best(a=short, b=short)["makespan_s"] == "all equal"
+    assert best(a=short, b=short)["jobs"] == ""
+    many = dict.fromkeys("abcd", short) | {"e": long}
+    assert best(**many)["makespan_s"] == "4 of 5 tie"
+
+    assert tie_sentences({"a": short, "b": long}) == []
+    assert tie_sentences({"a": short, "b": long, "c": short, "d": long, "e": short}) == [
+        "All metrics of a, c and e are equal.",
+        "All metrics of b and d are equal.",
+    ]
+
+
+def test_two_runs_are_compared_metric_by_metric():
+    before = metrics_of(7200.0, unfair_fraction=0.25, preemptions=3)
+    after = metrics_of(5400.0, unfair_fraction=0.5, preemptions=5, average_queue_s=None)
+
+    found = {one.key: one for one in compare_metrics(before, after)}
+
+    def shown(key):
+        one = found[key]
+        return one.before, one.after, one.difference, one.verdict
+
+    assert shown("makespan_s") == ("120.00", "90.00", "-25.0 %", "better")
+    assert shown("unfair_fraction") == ("25.0", "50.0", "+25.0 points", "worse")
+    assert shown("device_utilization") == ("100.0", "100.0", "+0.0 points", "equal")
+    assert shown("preemptions") == ("3", "5", "+2", "")
+    assert shown("average_queue_s") == ("0.00", "-", "", "")
+
+
+def test_only_policies_of_both_runs_are_compared():
+    one = metrics_of(60.0)
+    before = Run({"trace": "a", "load": "2"}, {"fifo": one, "old": one})
+    after = Run({"trace": "b", "seed": "1"}, {"new": one, "fifo": one})
+
+    found = compare_runs(before, after)
+
+    assert list(found.changes) == ["fifo"]
+    assert found.left_out == ["new", "old"]
+    assert found.settings == {"trace": ("a", "b"), "load": ("2", ""), "seed": ("", "1")}
+    assert compare_runs(Run({}, before.metrics), after).settings == {}  # unknown, not different
+    with pytest.raises(ConfigError, match="has the policies fifo, old, this run has new; simulate"):
+        compare_runs(before, Run({}, {"new": one}))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "{}", '{"policies": []}', '{"policies": {"a": 1}}', '{"policies": {"a": {}}}',
+        '{"policies": {"a": {"jobs": "<b>"}}}', '{"policies": {}, "settings": 3}', "\x00",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_run_is_rejected(tmp_path, content):
+    path = tmp_path / "earlier.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="is no output of this version's `presage simulate"):
+        read_run(path)
+
+
+def test_a_run_that_does_not_exist_is_rejected(tmp_path):
+    with pytest.raises(ConfigError, match="No such file or directory; name a file"):
+        read_run(tmp_path / "earlier.json")
 
 
 def test_durations_have_at_most_two_units():
@@ -222,6 +308,46 @@ def test_the_table_has_the_metrics(show, simulated_jobs):
         for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_utilization"):
             assert float(shown[f"{policy}.{figure}"]) == getattr(found, figure)
     assert shown["fifo.rejected"] == "1"
+
+
+def test_all_columns_fit_a_laptop_and_names_of_metrics_stay_visible(show, tmp_path):
+    def width(page, what):
+        return page.eval_on_selector("#metrics .scroll", f"e => e.{what}")
+
+    page = show()
+    assert width(page, "scrollWidth") <= width(page, "clientWidth")
+
+    run = simulated(cluster(1), Fifo(), [job("a")], {"a": 60.0})
+    target = tmp_path / "many.html"
+    target.write_text(render_page({f"packing:most_members={n}": run for n in range(2, 14)}))
+    page = show(target)
+    assert width(page, "scrollWidth") > width(page, "clientWidth")
+    page.locator("#metrics .scroll").focus()
+    page.keyboard.press("End")
+    page.eval_on_selector("#metrics .scroll", "e => e.scrollLeft = e.scrollWidth")
+    box = page.locator("#metrics tbody th").first.bounding_box()
+    assert box["x"] >= 0
+    assert page.locator("#metrics thead th").last.bounding_box()["x"] < 1280
+
+
+def test_the_page_has_ties_and_changes_since_an_earlier_run(show, tmp_path):
+    runs = {
+        name: simulated(cluster(1), Fifo(), [job("a")], {"a": duration_s})
+        for name, duration_s in (("fifo", 60.0), ("<b>other", 60.0))
+    }
+    now = Run({"load": "2"}, {name: compute_metrics(run) for name, run in runs.items()})
+    before = Run({"trace": "x"}, {"<b>other": metrics_of(90.0), "gone": metrics_of(1.0)})
+    target = tmp_path / "compared.html"
+    target.write_text(render_page(runs, comparison=compare_runs(before, now)))
+    page = show(target)
+
+    assert page.inner_text("#metrics .tie") == "All metrics of fifo and <b>other are equal."
+    assert "all equal" in page.inner_text("#metrics tbody")
+    text = page.inner_text("#comparison")
+    assert "only one run has them: fifo, gone" in text
+    assert re.search(r"load\s+default before, 2 now", text)
+    assert re.search(r"makespan s\s+90.00\s+60.00\s+-33.3 %\s+better", text)
+    assert page.said == []
 
 
 def test_every_chart_is_drawn(show):

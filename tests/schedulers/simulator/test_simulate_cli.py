@@ -63,6 +63,35 @@ def test_json_output_is_only_json(simulate):
     )  # without forecasts jobs are served in order
 
 
+def test_a_run_is_compared_with_an_earlier_one(simulate, tmp_path):
+    (tmp_path / "earlier.json").write_text(simulate("--policy", "fifo,sjf", "--json"))
+    more = ("--policy", "sjf,srtf", "--load", "2", "--baseline", "earlier.json")
+
+    found = json.loads(simulate(*more, "--json"))
+    assert found["settings"] == {
+        "trace": "trace.csv", "cluster": "cluster.yaml", "predictor": "oracle", "seed": "0",
+        "load": "2",
+    }  # fmt: skip
+    changes = found["comparison"]
+    assert changes["settings"] == {"load": {"before": None, "after": "2"}}
+    assert changes["left_out"] == ["fifo", "srtf"]
+    makespan = changes["policies"]["sjf"]["makespan_s"]
+    assert makespan["difference"] == makespan["after"] - makespan["before"]
+    assert makespan["after"] == found["policies"]["sjf"]["makespan_s"]
+
+    text = simulate(*more, "--report", "out.html")
+    assert "setting load: default before, 2 now" in text
+    assert "sjf, compared with the earlier run" in text
+    assert "not compared, because only one run has them: fifo, srtf" in text
+    assert "Compared with earlier.json" in (tmp_path / "out.html").read_text()
+
+    same = simulate("--policy", "sjf", "--baseline", "earlier.json")
+    assert "setting" not in same
+    assert "better" not in same
+    with pytest.raises(ConfigError, match=r"--baseline trace\.csv: is no output"):
+        simulate("--baseline", "trace.csv")
+
+
 def test_terminal_output_is_a_table_with_the_jobs_that_did_not_run(simulate):
     shown = simulate()
     for words in ("fifo", "sjf", "JCT mean (s)", "rejected"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presage.schedulers.health.device_reading import has_moved, reported
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -13,9 +14,19 @@ def significant_report(report: pb.NodeReport) -> pb.NodeReport:
     other = pb.NodeReport()
     other.CopyFrom(report)
     other.ClearField("number")
+    for device in other.devices:
+        device.ClearField("temperature_c")
+        device.ClearField("power_w")
     del other.tasks[:]
     other.tasks.extend(tasks)
     return other
+
+
+def have_readings_moved(before: Sequence[pb.Device], now: Sequence[pb.Device]) -> bool:
+    """Return whether a temperature or the power of a device has changed considerably."""
+    return len(before) != len(now) or any(
+        has_moved(reported(one), reported(other)) for one, other in zip(before, now, strict=True)
+    )
 
 
 def significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:

@@ -1,4 +1,4 @@
-"""Reads the kernel log and the driver of a node, for signals about the health of its devices."""
+"""Reads the kernel log and the driver of a node: health signals, temperature and power."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from presage.schedulers.health.device_reading import DeviceReading, read_devices
 from presage.schedulers.health.health_signal import HealthSignal
 from presage.schedulers.health.memory_health import read_nvml
 from presage.schedulers.health.xid import parse_xid, xid_signal
@@ -49,6 +50,7 @@ class HealthMonitor:
         path = options.kernel_log or (KMSG if has_address else None)
         self._path, self._log = path, _reader(path, self._saved)
         self._failures: dict[str, str] = {}  # last error of each source, which was logged
+        self._readings: Mapping[str, DeviceReading] = {}  # by UUID
 
     @property
     def last_number(self) -> int:
@@ -64,6 +66,10 @@ class HealthMonitor:
         """Return the signals to report."""
         with self._lock:
             return list(self._core.pending)
+
+    def reading(self, device_id: str) -> DeviceReading:
+        """Return the last temperature and power of a GPU, as far as they are known."""
+        return self._readings.get(device_id, DeviceReading())
 
     def acknowledge(self, signals_id: str, number: int) -> None:
         """Remove signals that the controller has recorded."""
@@ -106,9 +112,11 @@ class HealthMonitor:
             self._nvml.nvmlInit()
             try:
                 reading = read_nvml(self._nvml)
+                self._readings = read_devices(self._nvml)
             finally:
                 self._nvml.nvmlShutdown()
         except Exception as error:  # of the driver, or of its library
+            self._readings = {}
             self._note_failure("driver", str(error) or type(error).__name__)
             return
         self._note_failure("driver", "")

@@ -22,7 +22,7 @@ from presage.system.files.atomic_file import replace_bytes
 
 MINUTE_S = 60
 ROWS = 7 * 24 * 60  # a week
-_VERSION = 1
+_VERSION = 2
 _MAGIC = b"presage cluster history"
 _ROW = struct.Struct(f"<q{len(Sample._fields)}d")
 _CHECKSUM = struct.Struct("<I")

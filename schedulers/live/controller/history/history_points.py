@@ -19,6 +19,7 @@ _STATES = (
     "devices", "devices_in_use", "allocated_devices", "used_devices", "waiting_jobs",
     "running_jobs", "slo_violated_jobs",
 )  # fmt: skip
+_READINGS = ("hottest_c", "power_w")  # 0 for unknown
 
 
 def requested_minutes(request: pb.HistoryRequest, now_unix_s: float) -> tuple[int, int, int]:
@@ -87,10 +88,11 @@ def _point(time_unix_s: float, samples: Sequence[Sample], *, has_errors: bool) -
         failed_jobs=round(sum(one.failed_jobs for one in samples)),
     )
     for name in _STATES:
-        values = [getattr(one, name) for one in samples]
-        mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
-        found = pb.SampledValue(mean=mean, least=min(values), greatest=max(values))
-        getattr(point, name).CopyFrom(found)
+        getattr(point, name).CopyFrom(_sampled([getattr(one, name) for one in samples]))
+    for name in _READINGS:
+        known = [value for one in samples if (value := getattr(one, name))]
+        if known:
+            getattr(point, name).CopyFrom(_sampled(known))
     if has_errors:
         jobs = round(sum(one.predicted_jobs for one in samples))
         errors = math.fsum(one.error_sum for one in samples)
@@ -103,3 +105,8 @@ def _point(time_unix_s: float, samples: Sequence[Sample], *, has_errors: bool) -
             )
         )
     return point
+
+
+def _sampled(values: Sequence[float]) -> pb.SampledValue:
+    mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
+    return pb.SampledValue(mean=mean, least=min(values), greatest=max(values))

@@ -49,7 +49,8 @@ class HistoryRecorder:
 
     async def record(self) -> None:
         """Record a sample now."""
-        sample = await self._controller.read_in_thread(self._sampler.sample)
+        snapshot = await self._controller.read_in_thread(self._sampler.snapshot)
+        sample = await asyncio.to_thread(snapshot.sample)
         # Rounded: a timer may end a little early.
         minute = round(self._clock() / MINUTE_S)
         try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
+from presage.schedulers.health.device_reading import reported as reported_reading
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.replayed_state import LiveJob, Stage
@@ -37,6 +38,10 @@ class Sample(NamedTuple):
         Sum and maximum of the absolute relative errors of those jobs.
     beyond_bound_jobs : float
         Number of those jobs that took longer than the upper bound of their prediction.
+    hottest_c : float
+        Temperature of the hottest device; 0 if no device reports one.
+    power_w : float
+        Power of all devices that report it; 0 if none does.
     """
 
     devices: float = 0.0
@@ -52,6 +57,33 @@ class Sample(NamedTuple):
     error_sum: float = 0.0
     greatest_error: float = 0.0
     beyond_bound_jobs: float = 0.0
+    hottest_c: float = 0.0
+    power_w: float = 0.0
+
+
+class _NodeReport(NamedTuple):
+    devices: int
+    tasks: Mapping[str, pb.Task]
+    reported: Sequence[pb.Device]
+
+
+class Snapshot(NamedTuple):
+    """What a sample needs of the core: references to reports, which are replaced and not changed.
+
+    Attributes
+    ----------
+    of_jobs : Sample
+        Numbers of jobs.
+    nodes : list
+        Reports of the nodes that are not lost.
+    """
+
+    of_jobs: Sample
+    nodes: list[_NodeReport]
+
+    def sample(self) -> Sample:
+        """Return the sample; it needs no lock."""
+        return _add_devices(self.of_jobs, self.nodes)
 
 
 class Sampler:
@@ -66,15 +98,13 @@ class Sampler:
     def __init__(self, since_s: float) -> None:
         self._since_s = since_s
 
-    def sample(self, core: Core, now_s: float) -> Sample:
-        """Return the current sample."""
+    def snapshot(self, core: Core, now_s: float) -> Snapshot:
+        """Return what the current sample needs, while the core does not change."""
         ended = list(_ended_after(core, self._since_s))
         self._since_s = max([self._since_s, *(job.since_s for job in ended)])
         stages = core.state.stages
-        found = _use_of_devices(core)._replace(
-            waiting_jobs=stages[Stage.WAITING], running_jobs=stages[Stage.RUNNING]
-        )
-        return _add_ended(found, core, ended)
+        found = Sample(waiting_jobs=stages[Stage.WAITING], running_jobs=stages[Stage.RUNNING])
+        return Snapshot(_add_ended(found, core, ended), list(_reports(core)))
 
 
 def _ended_after(core: Core, since_s: float) -> Iterator[LiveJob]:
@@ -85,16 +115,22 @@ def _ended_after(core: Core, since_s: float) -> Iterator[LiveJob]:
         yield job
 
 
-def _use_of_devices(core: Core) -> Sample:
-    devices = in_use = 0
-    allocated_milli = used_milli = 0.0
-    violated: set[tuple[str, int]] = set()
+def _reports(core: Core) -> Iterator[_NodeReport]:
     for node in core.state.nodes.values():
-        if node.lost:
-            continue
-        devices += len(node.devices)
+        if not node.lost:
+            known = core.nodes[node.name]
+            reported = () if known.report is None else known.report.devices
+            yield _NodeReport(len(node.devices), known.tasks, reported)
+
+
+def _add_devices(found: Sample, nodes: Sequence[_NodeReport]) -> Sample:
+    """Add the use, temperature and power of devices."""
+    in_use = 0
+    allocated_milli = used_milli = hottest_c = power_w = 0.0
+    violated: set[tuple[str, int]] = set()
+    for node in nodes:
         busy: set[int] = set()
-        for task in core.nodes[node.name].tasks.values():
+        for task in node.tasks.values():
             if task.slo_violated:
                 violated.add((job_of_task(task.job_id)[0], task.attempt))
             if task.phase != pb.TASK_RUNNING:
@@ -107,12 +143,18 @@ def _use_of_devices(core: Core) -> Sample:
                 busy.add(one.device)
                 allocated_milli += one.compute_milli
         in_use += len(busy)
-    return Sample(
-        devices=devices,
+        for device in node.reported:
+            reading = reported_reading(device)
+            hottest_c = max(hottest_c, reading.temperature_c or 0.0)
+            power_w += reading.power_w or 0.0
+    return found._replace(
+        devices=sum(node.devices for node in nodes),
         devices_in_use=in_use,
         allocated_devices=allocated_milli / FULL_DEVICE_MILLI,
         used_devices=used_milli / FULL_DEVICE_MILLI,
         slo_violated_jobs=len(violated),
+        hottest_c=hottest_c,
+        power_w=power_w,
     )
 
 

@@ -103,12 +103,22 @@ class _Plan:
     more: Callable[[pb.HistoryPoint], list[str]] = lambda _point: []
     has_dots: bool = False  # instead of a line: points of different jobs
     is_of_greatest: bool = False  # the line, instead of means: rare states would hardly be seen
+    is_optional: bool = False  # left out without values
 
 
 def _state(field: str) -> Callable[[pb.HistoryPoint], Reading | None]:
     def read(point: pb.HistoryPoint) -> Reading:
         value: pb.SampledValue = getattr(point, field)
         return Reading(value.mean, value.least, value.greatest)
+
+    return read
+
+
+def _reading(field: str) -> Callable[[pb.HistoryPoint], Reading | None]:
+    known = _state(field)
+
+    def read(point: pb.HistoryPoint) -> Reading | None:
+        return known(point) if point.HasField(field) else None
 
     return read
 
@@ -147,6 +157,16 @@ _PLANS = (
         is_of_greatest=True,
     ),
     _Plan(
+        "temperature", "Temperature", "°C",
+        (_Series("hottest device", "c5", _reading("hottest_c")),),
+        is_optional=True,
+    ),
+    _Plan(
+        "power", "Power", "W",
+        (_Series("all devices that report it", "c4", _reading("power_w")),),
+        is_optional=True,
+    ),
+    _Plan(
         "errors", "Errors of predicted run times", "%",
         (_Series("mean absolute error of jobs that finished", "c3", _error),),
         more_columns=("jobs", "greatest error", "beyond the upper bound"),
@@ -162,10 +182,19 @@ _PLANS = (
 
 def make_charts(found: pb.HistoryResponse, span: Span, now_unix_s: float) -> list[HistoryChart]:
     """Return the charts of a span that ends now; without errors if the client may not see them."""
-    plans = [plan for plan in _PLANS if plan.key != "errors" or found.has_errors]
     begin_s = now_unix_s - span.span_s
     points = [one for one in found.points if one.time_unix_s + span.step_s > begin_s]
+    plans = [
+        plan
+        for plan in _PLANS
+        if (plan.key != "errors" or found.has_errors)
+        and (not plan.is_optional or any(_has_value(plan, point) for point in points))
+    ]
     return [_chart(plan, points, span, begin_s, now_unix_s) for plan in plans]
+
+
+def _has_value(plan: _Plan, point: pb.HistoryPoint) -> bool:
+    return any(series.read(point) is not None for series in plan.series)
 
 
 def _chart(

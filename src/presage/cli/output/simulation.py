@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
-from types import MappingProxyType
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
+from presage.cli.output.run_comparison import comparison_document, print_comparison
 from presage.cli.output.trace import say_left_out
 from presage.system.text.terminal import Name, Table, print_table, say, styled, table_width
 
 if TYPE_CHECKING:
+    from presage.schedulers.report.run_comparison import RunComparison
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.results.switch_effect import SwitchEffect
     from presage.schedulers.simulator.results.user_metrics import UserMetrics
@@ -21,47 +22,69 @@ _TITLE_WIDTH = 24  # columns of the first column, with borders
 _MIN_POLICY_WIDTH, _MAX_POLICY_WIDTH = 8, 20  # columns; a longer name is shortened if needed
 
 
-def print_metrics(
-    found: Mapping[str, Metrics],
-    left_out: Mapping[str, int],
-    effects: Mapping[str, SwitchEffect] = MappingProxyType({}),
-    users: Mapping[str, Mapping[str, UserMetrics]] = MappingProxyType({}),
-    *,
-    as_json: bool,
-) -> None:
-    """Print the metrics of each policy and user, what switches change, and rows that are no jobs.
+@dataclass(frozen=True, slots=True)
+class PrintedRun:
+    """What ``presage simulate`` prints.
 
-    ``users`` are metrics by policy, then by user.
+    Attributes
+    ----------
+    metrics : mapping of str to Metrics
+        By policy.
+    left_out : mapping of str to int
+        Number of rows of the trace that are no jobs, by reason.
+    effects : mapping of str to SwitchEffect
+        What switches change, by policy; empty without switches.
+    users : mapping
+        Metrics by policy, then by user; empty if nothing depends on users.
+    comparison : RunComparison or None
+        Changes since an earlier run.
     """
+
+    metrics: Mapping[str, Metrics]
+    settings: Mapping[str, str]
+    left_out: Mapping[str, int]
+    effects: Mapping[str, SwitchEffect]
+    users: Mapping[str, Mapping[str, UserMetrics]]
+    comparison: RunComparison | None
+
+
+def print_run(run: PrintedRun, *, as_json: bool) -> None:
+    """Print a run as tables, or as a JSON document."""
+    from presage.schedulers.report.ties import tie_sentences
+
     if as_json:
-        print_json(_document(found, left_out, effects, users), allow_nan=False)
+        print_json(_document(run), allow_nan=False)
         return
-    for table in metric_tables(found):
+    for table in metric_tables(run.metrics):
         print_table(table)
-    if effects:
-        print_table(_effects_table(effects))
-    if users:
-        print_table(_users_table(users))
-    say_left_out(left_out)
+    for sentence in tie_sentences(run.metrics):
+        say(sentence)
+    if run.effects:
+        print_table(_effects_table(run.effects))
+    if run.users:
+        print_table(_users_table(run.users))
+    if run.comparison is not None:
+        print_comparison(run.comparison)
+    say_left_out(run.left_out)
 
 
-def _document(
-    found: Mapping[str, Metrics],
-    left_out: Mapping[str, int],
-    effects: Mapping[str, SwitchEffect],
-    users: Mapping[str, Mapping[str, UserMetrics]],
-) -> dict[str, Any]:
+def _document(run: PrintedRun) -> dict[str, Any]:
     """Return the JSON document with the parts that are there."""
-    document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
-    if left_out:
-        document["left_out"] = dict(left_out)
-    if effects:
-        document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
-    if users:
+    document: dict[str, Any] = {
+        "policies": {name: asdict(one) for name, one in run.metrics.items()},
+        "settings": dict(run.settings),
+    }
+    if run.left_out:
+        document["left_out"] = dict(run.left_out)
+    if run.effects:
+        document["inc"] = {name: asdict(effect) for name, effect in run.effects.items()}
+    if run.users:
         document["users"] = {
             name: {user: asdict(one) for user, one in of_user.items()}
-            for name, of_user in users.items()
+            for name, of_user in run.users.items()
         }
+    if run.comparison is not None:
+        document["comparison"] = comparison_document(run.comparison)
     return document
 
 

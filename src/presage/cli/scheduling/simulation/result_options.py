@@ -1,4 +1,4 @@
-"""Options that say which files a simulation writes."""
+"""Options that say which files a simulation writes, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -42,18 +42,26 @@ class ResultOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Compare with an earlier run: FILE is what it printed with --json.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON and nothing else.", rich_help_panel=_PANEL),
     ] = False
 
     def check(self) -> None:
-        """Check that files can be written, before the minutes that a large trace takes.
+        """Check the files before the minutes that a large trace takes.
 
         Raises
         ------
         ConfigError
-            A folder cannot be created, or a report cannot be written.
+            A folder cannot be created, a report cannot be written, or the earlier run is not valid.
         """
         from presage.pipelines.stages.stage import check_report_path
 
@@ -65,3 +73,7 @@ class ResultOptions:
             import_module("jinja2")
         if self.parquet is not None:
             import_module("pyarrow")
+        if self.baseline is not None:
+            from presage.schedulers.report.run_comparison import read_run
+
+            read_run(self.baseline)

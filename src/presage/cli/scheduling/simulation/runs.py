@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.cli.options.inc import IncOptions
-from presage.cli.output.simulation import print_metrics, say_remarks
+from presage.cli.output.simulation import PrintedRun, print_run, say_remarks
 from presage.cli.scheduling.simulation.result_options import ResultOptions
 
 if TYPE_CHECKING:
+    from presage.schedulers.report.run_comparison import Run, RunComparison
     from presage.schedulers.simulator.ground_truth.switch_sharing import SwitchSharing
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.results.user_metrics import UserMetrics
@@ -29,6 +30,7 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions, inc: 
     PresageError
         An input is invalid, or a policy took an invalid action.
     """
+    from presage.schedulers.report.run_comparison import Run
     from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
     from presage.schedulers.simulator.results.switch_effect import SwitchEffect, switch_effect
     from presage.schedulers.simulator.scenario import load_cluster, load_trace
@@ -50,15 +52,32 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions, inc: 
             kept[name] = run
         if result.log is not None:
             _write_log(run, result.log / f"{name}.jsonl")
-    _write_results(kept, scenario, result)
-    left_out = load_trace(scenario).left_out
-    print_metrics(found, left_out, effects, users, as_json=result.as_json)
+    comparison = _compare(Run(_settings(scenario), found), result.baseline)
+    _write_results(kept, scenario, result, comparison)
+    printed = PrintedRun(
+        found, _settings(scenario), load_trace(scenario).left_out, effects, users, comparison
+    )
+    print_run(printed, as_json=result.as_json)
 
 
-def _write_results(kept: dict[str, Simulation], scenario: Scenario, result: ResultOptions) -> None:
+def _compare(run: Run, baseline: Path | None) -> RunComparison | None:
+    from presage.schedulers.report.run_comparison import compare_runs, read_run
+
+    return None if baseline is None else compare_runs(read_run(baseline), run)
+
+
+def _write_results(
+    kept: dict[str, Simulation],
+    scenario: Scenario,
+    result: ResultOptions,
+    comparison: RunComparison | None,
+) -> None:
     """Write the report and the tables that are requested."""
     if result.report is not None:
-        _write_report(kept, scenario, result.report)
+        facts = _settings(scenario)
+        if result.baseline is not None:
+            facts["baseline"] = result.baseline.name
+        _write_report(kept, scenario, result.report, facts, comparison)
     if result.parquet is not None:
         _write_tables(kept, result.parquet)
 
@@ -97,18 +116,25 @@ def _write_log(run: Simulation, path: Path) -> None:
     write_atomically(path, lambda partial_file: partial_file.write_text(text))
 
 
-def _write_report(runs: dict[str, Simulation], scenario: Scenario, path: Path) -> None:
+def _write_report(
+    runs: dict[str, Simulation],
+    scenario: Scenario,
+    path: Path,
+    facts: Mapping[str, str],
+    comparison: RunComparison | None,
+) -> None:
     from presage.pipelines.stages.stage import write_page
     from presage.schedulers.report.page import render
 
     title = f"{scenario.trace.stem} on {scenario.cluster.stem}"
-    write_page(render(runs, title=title, facts=_facts(scenario)), path)
+    write_page(render(runs, title=title, facts=facts, comparison=comparison), path)
 
 
-def _facts(scenario: Scenario) -> dict[str, str]:
-    """Return the settings that the report shows."""
+def _settings(scenario: Scenario) -> dict[str, str]:
+    """Return the settings that the report and the JSON document state, without defaults."""
     settings = {
         "trace": scenario.trace.name,
+        "cluster": scenario.cluster.name,
         "predictor": scenario.predictor,
         "seed": f"{scenario.seed}",
         "load": f"{scenario.load:g}" if scenario.load != 1 else "",

@@ -35,6 +35,12 @@ Policies = Annotated[
       --measured data/profiles/h200 \\
       --predictor data/pretrained/release --report out.html
 
+    # Compare with an earlier run
+    presage simulate --trace examples/trace.csv \\
+      --cluster examples/cluster.yaml --policy sjf --json > earlier.json
+    presage simulate --trace examples/trace.csv --load 1.6 \\
+      --cluster examples/cluster.yaml --policy sjf --baseline earlier.json
+
     # Resize elastic jobs
     presage simulate --trace examples/elastic_trace.csv \\
       --cluster examples/cluster.yaml --policy srtf,elastic

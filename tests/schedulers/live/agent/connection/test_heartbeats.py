@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from presage.schedulers.health.device_reading import DeviceReading
 from presage.schedulers.live.agent import agent as agent_module
 from presage.schedulers.live.agent.agent import Agent
 from presage.schedulers.live.agent.agent_options import AgentOptions
@@ -86,6 +87,25 @@ def test_progress_is_reported_at_the_pace_of_the_controller(agent, monkeypatch):
     whole = [one.number for one in found if not one.unchanged]
     assert whole[0] == 1
     assert 2 <= len(whole) <= 6
+
+
+def test_a_temperature_that_moved_waits_for_the_time_of_a_whole_report(agent, monkeypatch):
+    temperatures_c = iter([60.0, 61.0, *[70.0] * 99])
+    monkeypatch.setattr(agent_module, "RUNNING_REPORT_S", 0.0)
+    monkeypatch.setattr(
+        agent._health, "reading", lambda _: DeviceReading(next(temperatures_c), 300.0)
+    )
+    found = reports(agent, 6, lambda _: pb.NodeCommands(unchanged=True, heartbeat_s=0.01))
+    assert [one.unchanged for one in found] == [False, True, False, True, True, True]
+    assert found[2].devices[0].temperature_c == 70.0
+
+
+def test_a_temperature_that_moves_all_the_time_keeps_to_the_pace(agent, monkeypatch):
+    temperatures_c = iter(range(10, 990, 10))
+    monkeypatch.setattr(agent._health, "reading", lambda _: DeviceReading(next(temperatures_c)))
+    pace = pb.NodeCommands(unchanged=True, heartbeat_s=0.01, report_s=60.0)
+    found = reports(agent, 6, lambda _: pace)
+    assert [one.unchanged for one in found] == [False, *[True] * 5]
 
 
 def test_the_lease_limits_the_pace_of_the_controller(agent):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presage.schedulers.health.device_reading import DeviceReading
 from presage.schedulers.health.health_signal import HealthSignal, Severity
 from presage.schedulers.health.memory_health import MemoryHealth
 from presage.schedulers.health.xid import xid_signal
@@ -179,6 +180,8 @@ def test_the_driver_is_read_and_its_failure_is_logged_once(tmp_path, caplog):
     monitor = HealthMonitor(options(tmp_path, GPUS), nvml)
     monitor.read_driver()
     assert [row[:2] for row in rows(monitor)] == [(0, "healthy"), (1, "healthy"), (0, "degraded")]
+    assert monitor.reading("GPU-a") == DeviceReading(61.0, 412.5)
+    assert monitor.reading("GPU-z") == monitor.reading("") == DeviceReading()
 
     def broken():
         raise FakeNvml.NVMLError("driver not loaded")
@@ -189,6 +192,7 @@ def test_the_driver_is_read_and_its_failure_is_logged_once(tmp_path, caplog):
         monitor.read_driver()
     assert monitor.last_number == before  # a driver that cannot be read says nothing of GPUs
     assert logged(caplog) == [("health of devices: not read", "driver not loaded")]
+    assert monitor.reading("GPU-a") == DeviceReading()  # the last one may be long ago
 
 
 # Kernel logs -------------------------------------------------------------------------------------

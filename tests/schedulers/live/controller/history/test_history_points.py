@@ -22,9 +22,12 @@ NOW_S = 29_000_000 * 60.0
 
 values = st.floats(0, 1e6)
 samples = st.builds(
-    lambda states, counts, errors: Sample._make((*states, *counts, *errors, 0.0)),
+    lambda states, counts, errors, readings: Sample._make(
+        (*states, *counts, *errors, 0.0, *readings)
+    ),
     st.tuples(*[values] * 7),
     st.tuples(*[st.integers(0, 100)] * 3),
+    st.tuples(values, values),
     st.tuples(values, values),
 ).map(lambda one: one if one.predicted_jobs else one._replace(error_sum=0.0))
 histories = st.dictionaries(st.integers(0, 3000), samples, max_size=40).map(
@@ -51,6 +54,11 @@ def test_points_keep_extremes_means_and_sums_of_all_samples(rows, step):
         assert all(one.least <= one.mean <= one.greatest for one in found)
         total = sum(one.mean * p.samples for one, p in zip(found, points, strict=True))
         assert total == pytest.approx(sum(of_rows), rel=1e-9, abs=1e-6)
+    for name in ("hottest_c", "power_w"):
+        known = [getattr(row.sample, name) for row in rows if getattr(row.sample, name)]
+        found = [getattr(point, name) for point in points if point.HasField(name)]
+        assert min((one.least for one in found), default=0) == min(known, default=0)
+        assert max((one.greatest for one in found), default=0) == max(known, default=0)
     errors = [point.forecast_errors for point in points]
     assert sum(one.mean * one.jobs for one in errors) == pytest.approx(
         sum(row.sample.error_sum for row in rows), rel=1e-9, abs=1e-6

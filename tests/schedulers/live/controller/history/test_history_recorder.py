@@ -47,7 +47,9 @@ def test_a_controller_records_its_use_its_queue_and_the_jobs_that_ended(
             job_id="three", attempt=1, phase=pb.TASK_RUNNING, usage_milli=400.0, slo_violated=True,
             allocations=[pb.Allocation(device=0, compute_milli=FULL_DEVICE_MILLI)],
         )  # fmt: skip
-        working.core.nodes["a"].tasks = {"three": running}
+        node = working.core.nodes["a"]
+        node.tasks = {"three": running}
+        node.report = pb.NodeReport(devices=[pb.Device(temperature_c=61.0, power_w=412.5)])
         await recorder.record()
         await recorder.record()  # the same minute
         service = ClusterService(working, None, None, "fifo", file)  # type: ignore[arg-type]
@@ -68,6 +70,7 @@ def test_a_controller_records_its_use_its_queue_and_the_jobs_that_ended(
     assert (point.devices.mean, point.devices_in_use.mean) == (1, 1)
     assert (point.allocated_devices.mean, point.used_devices.mean) == (1, 0.4)
     assert (point.slo_violated_jobs.mean, point.waiting_jobs.mean) == (1, 0)
+    assert (point.hottest_c.mean, point.power_w.mean) == (61.0, 412.5)
     assert (point.time_unix_s, point.samples) == (NOW_S, 1)
     assert point.forecast_errors.jobs == 0  # without forecasts
 
@@ -77,8 +80,22 @@ def test_ended_jobs_count_once(tmp_path: Path):
         working = Controller(journal, BestFit(), NoForecasts, Leases())
         sampler = Sampler(working.now_s())
         asyncio.run(lived(working, ["one", "two"]))
-        found = [sampler.sample(working.core, working.now_s()).finished_jobs for _ in range(2)]
-    assert found == [2, 0]
+        found = [sampler.snapshot(working.core, working.now_s()).sample() for _ in range(2)]
+    assert [one.finished_jobs for one in found] == [2, 0]
+
+
+def test_a_snapshot_does_not_change_with_the_cluster(tmp_path: Path):
+    with Journal.open(f"{tmp_path}/journal.db") as journal:
+        working = Controller(journal, BestFit(), NoForecasts, Leases())
+        asyncio.run(lived(working, ["one"]))
+        running = pb.Task(
+            job_id="two", phase=pb.TASK_RUNNING, allocations=[pb.Allocation(device=0)]
+        )
+        working.core.nodes["a"].tasks = {"two": running}
+        snapshot = Sampler(working.now_s()).snapshot(working.core, working.now_s())
+        working.core.nodes["a"].tasks = {}
+        working.core.state.nodes["a"].lost = True
+        assert (snapshot.sample().devices, snapshot.sample().devices_in_use) == (1, 1)
 
 
 def test_a_disk_that_fails_is_logged_once_and_costs_samples_only(

@@ -72,9 +72,10 @@ def history(
 def _table(found: pb.HistoryResponse) -> Table:
     """Return a row per step."""
     table = Table(title="history", title_justify="left")
+    has_readings = any(map(_has_readings, found.points))
     for column in (
         "time", "devices", "in use", "allocated", "used", "queue", "SLO violated", "finished",
-        "failed", "error",
+        "failed", "error", *(("hottest", "power") if has_readings else ()),
     ):  # fmt: skip
         table.add_column(column, justify="left" if column == "time" else "right")
     for point in found.points:
@@ -90,5 +91,18 @@ def _table(found: pb.HistoryResponse) -> Table:
             str(point.finished_jobs),
             str(point.failed_jobs),
             f"{errors.mean:.0%}" if errors.jobs else "",
+            *(_readings(point) if has_readings else ()),
         )
     return table
+
+
+def _has_readings(point: pb.HistoryPoint) -> bool:
+    return point.HasField("hottest_c") or point.HasField("power_w")
+
+
+def _readings(point: pb.HistoryPoint) -> tuple[str, str]:
+    """Return the greatest temperature and the mean power of a step."""
+    return (
+        f"{point.hottest_c.greatest:.0f} °C" if point.HasField("hottest_c") else "-",
+        f"{point.power_w.mean:,.0f} W" if point.HasField("power_w") else "-",
+    )

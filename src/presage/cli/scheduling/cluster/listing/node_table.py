@@ -10,13 +10,17 @@ from presage.system.text.terminal import Name, Names, Table
 from presage.system.text.units import counted, quantity
 
 
-def node_table(nodes: Sequence[pb.NodeStatus]) -> Table:
-    """Return a row per device; the first one of a node has the node's state and reason."""
+def node_table(nodes: Sequence[pb.NodeStatus], *, is_wide: bool = False) -> Table:
+    """Return a row per device; the first one of a node has the node's state and reason.
+
+    A wide table has temperature and power, too.
+    """
     table = compact_table(counted(len(nodes), "node"))
+    more = ("temperature", "power") if is_wide else ()
     for column in (
-        "node", "state", "device", "kind", "free compute", "free memory", "jobs", "reason",
+        "node", "state", "device", "kind", "free compute", "free memory", *more, "jobs", "reason",
     ):  # fmt: skip
-        right = column in ("device", "free compute", "free memory")
+        right = column in ("device", "free compute", "free memory", *more)
         table.add_column(column, justify="right" if right else "left")
     for node in nodes:
         for number, device in enumerate(node.devices):
@@ -28,10 +32,19 @@ def node_table(nodes: Sequence[pb.NodeStatus]) -> Table:
                 device.kind,
                 f"{device.free_compute_milli / 10:g} %",
                 quantity(device.free_memory_bytes, "bytes"),
+                *(reading_texts(device) if is_wide else ()),
                 Names(device.job_ids),
                 _reason(node, number),
             )
     return table
+
+
+def reading_texts(device: pb.DeviceStatus) -> tuple[str, str]:
+    """Return the temperature and the power of a device; "-" if it does not report them."""
+    return (
+        f"{device.temperature_c:.0f} °C" if device.HasField("temperature_c") else "-",
+        f"{device.power_w:.0f} W" if device.HasField("power_w") else "-",
+    )
 
 
 def state_of(node: pb.NodeStatus) -> str:

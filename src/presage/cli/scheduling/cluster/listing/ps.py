@@ -101,4 +101,5 @@ def _print_nodes(found: pb.ListResponse, name: str, output: Output | None) -> No
         for row in rows:
             say(row.name)
     else:
-        print_table(node_table(rows))
+        is_wide = output is Output.WIDE
+        print_table(node_table(rows, is_wide=is_wide), is_whole=is_wide)
