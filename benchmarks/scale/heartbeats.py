@@ -1,12 +1,14 @@
 """Processor time of a live controller for the reports of simulated agents, over gRPC.
 
-The controller is a process of its own, with its journal in SQLite; all agents are in this process,
-each with a stream. The journal contains the nodes and a running job on each device.
+The controller is a process of its own, with its journal in SQLite. All agents are in this process,
+each with a connection and a stream. The journal contains the nodes and a running job on each
+device.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import subprocess
@@ -27,7 +29,10 @@ from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import record_to_json
 from presage.schedulers.live.controller.node_commands import make_pace
-from presage.schedulers.live.controller.server.controller_server import run_controller
+from presage.schedulers.live.controller.server.controller_server import (
+    MAX_CONNECTIONS,
+    run_controller,
+)
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
@@ -36,7 +41,7 @@ from presage.serving.client.credentials import Credentials
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server_options import Options
 
-CHANNELS = 50
+OPENING = 200  # streams that are opened at once
 BATCH = 1_000  # records at once
 PHASE_S = 10.0
 MESSAGES, LIMIT_S = 5_000, 25.0  # of each kind of message: how many, or for how long
@@ -72,12 +77,25 @@ class Agent:
         self.has_answer.set()
 
 
-@dataclass
 class Load:
     """Kind of reports that all agents send, and the mean time between two; "" for none."""
 
-    kind: str = "report"
-    interval_s: float = 0.0
+    def __init__(self, kind: str, interval_s: float) -> None:
+        self.kind, self._interval_s = kind, interval_s
+        self._changed = asyncio.Event()
+
+    def change(self, kind: str, interval_s: float) -> None:
+        """Let all agents send other reports from now on."""
+        self.kind, self._interval_s = kind, interval_s
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Wait until an agent's next report; after a change, for a part of the interval."""
+        with suppress(TimeoutError):
+            wait_s = random.uniform(0.5, 1.5) * self._interval_s
+            await asyncio.wait_for(self._changed.wait(), None if wait_s == math.inf else wait_s)
+            await asyncio.sleep(random.random() * self._interval_s)
 
 
 def measure_heartbeats(nodes: int, folder: Path, port: int = 50181) -> dict[str, float]:
@@ -103,30 +121,30 @@ def measure_heartbeats(nodes: int, folder: Path, port: int = 50181) -> dict[str,
 
 
 async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
-    agents, load = [Agent(node) for node in range(nodes)], Load()
+    agents, load = [Agent(node) for node in range(nodes)], Load("report", math.inf)
     target = f"127.0.0.1:{port}"
     metadata = Credentials(token=local_token_finder(target)()).metadata
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    channels = [
-        grpc.aio.insecure_channel(target, options=options) for _ in range(min(nodes, CHANNELS))
-    ]
-    streams = [
-        asyncio.create_task(_attach(channels[one.node % len(channels)], one, load, metadata))
-        for one in agents
-    ]
+    options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels share a connection
+    opening = asyncio.Semaphore(OPENING)
+
+    async def attach(agent: Agent) -> None:
+        async with grpc.aio.insecure_channel(target, options=options) as channel:
+            await _attach(channel, agent, load, metadata, opening)
+
+    streams = [asyncio.create_task(attach(one)) for one in agents]
     try:
         await _until(lambda: all(one.answered for one in agents), streams)
-        load.kind = ""
+        load.change("", PHASE_S)
         await asyncio.sleep(PHASE_S)  # until all are answered
         pace = make_pace(nodes, lease_s=LEASE_S, suspect_s=SUSPECT_S)
         found: dict[str, float] = {"nodes": nodes, **pace._asdict()}
         began_s, before_s = time.monotonic(), processor_s(pid)
         await asyncio.sleep(PHASE_S)
         found["idle"] = (processor_s(pid) - before_s) / (time.monotonic() - began_s)
-        load.interval_s = max(OWN_HEARTBEAT_S, pace.heartbeat_s)
+        interval_s = max(OWN_HEARTBEAT_S, pace.heartbeat_s)
         for kind in ("heartbeat", "report"):
-            load.kind = kind
-            await asyncio.sleep(load.interval_s)
+            load.change(kind, interval_s)
+            await asyncio.sleep(2 * interval_s)
             before, began_s, before_s = messages(agents), time.monotonic(), processor_s(pid)
             await _until(partial(_has_sent, agents, before + MESSAGES, began_s + LIMIT_S), streams)
             took_s = time.monotonic() - began_s
@@ -140,20 +158,30 @@ async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
 
 
 async def _attach(
-    channel: grpc.aio.Channel, agent: Agent, load: Load, metadata: Sequence[tuple[str, str]]
+    channel: grpc.aio.Channel,
+    agent: Agent,
+    load: Load,
+    metadata: Sequence[tuple[str, str]],
+    opening: asyncio.Semaphore,
 ) -> None:
     async def reports() -> AsyncIterator[pb.NodeReport]:
         while True:
-            if load.kind:
+            if load.kind == "report":
                 agent.has_answer.clear()
-                yield agent.report(whole=load.kind == "report")
-                if load.kind == "report":  # most heartbeats are not answered
-                    with suppress(TimeoutError):  # nor are the first reports
-                        await asyncio.wait_for(agent.has_answer.wait(), ANSWER_S)
-            await asyncio.sleep(random.uniform(0.5, 1.5) * (load.interval_s or 1.0))
+                yield agent.report(whole=True)
+                try:
+                    await asyncio.wait_for(agent.has_answer.wait(), ANSWER_S)
+                except TimeoutError:  # a controller does not answer the first reports
+                    continue
+            elif load.kind:
+                yield agent.report(whole=False)
+            await load.wait()
 
     stub: Any = pb_grpc.NodeServiceStub(channel)
-    async for commands in stub.Attach(reports(), metadata=metadata):
+    async with opening:
+        stream = stub.Attach(reports(), metadata=metadata)
+        agent.receive(await stream.read())
+    while (commands := await stream.read()) is not grpc.aio.EOF:
         agent.receive(commands)
 
 
@@ -196,7 +224,7 @@ async def _serve(journal: Path, port: int) -> None:
         options = Options(host="127.0.0.1", port=port)
         await run_controller(
             controller, options, "sharing", lambda target: print(target, flush=True), Metrics(),
-            journal.with_suffix(".leaders"),
+            journal.with_suffix(".leaders"), max_connections_per_host=MAX_CONNECTIONS,
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Devices are numbered from 0, node by node, so that properties of devices are arr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -131,6 +131,34 @@ class Cluster:
                 "describe the same nodes in both"
             )
 
+    def extended(self, nodes: Sequence[Node]) -> Cluster:
+        """Return a cluster with more nodes after its own, without a known topology.
+
+        Devices keep their numbers. The columns of the devices are copied, not computed again.
+
+        Raises
+        ------
+        ConfigError
+            A node has the name of another one, or another memory size than its kind.
+        """
+        other, new = Cluster((*self.nodes, *nodes)), Cluster(tuple(nodes))
+        first_node, first = len(self.nodes), self.devices
+        kinds = (*self.kinds, *(kind for kind in new.kinds if kind not in self.kinds))
+        kind_of_new = np.array([kinds.index(kind) for kind in new.columns.kinds])
+        whole = [one._replace(device=one.device + first) for one in new.full_allocations]
+        known = other.__dict__  # where the values of cached properties are
+        known["first_device"] = (*self.first_device, *(one + first for one in new.first_device))
+        known["node_of"] = (*self.node_of, *(one + first_node for one in new.node_of))
+        known["full_allocations"] = (*self.full_allocations, *whole)
+        known["_kind_of"] = (*self._kind_of, *new._kind_of)
+        known["columns"] = _read_only(
+            np.concatenate((self.columns.node, new.columns.node + first_node)),
+            np.concatenate((self.columns.memory_bytes, new.columns.memory_bytes)),
+            np.concatenate((self.columns.kind, kind_of_new[new.columns.kind])),
+            kinds,
+        )
+        return other
+
     @cached_property
     def first_device(self) -> tuple[int, ...]:
         """Number of each node's first device."""
@@ -170,10 +198,7 @@ class Cluster:
         of_node = np.array([kinds.index(node.kind) for node in self.nodes])
         node = np.array(self.node_of)
         memory = np.array([allocation.memory_bytes for allocation in self.full_allocations])
-        columns = DeviceColumns(node, memory, of_node[node], kinds)
-        for array in (columns.node, columns.memory_bytes, columns.kind):
-            array.setflags(write=False)
-        return columns
+        return _read_only(node, memory, of_node[node], kinds)
 
     @cached_property
     def devices(self) -> int:
@@ -229,3 +254,15 @@ class Cluster:
         """Return the name of a device, such as "n0/3" for the fourth device of node n0."""
         node = self.node_of[device]
         return f"{self.nodes[node].name}/{device - self.first_device[node]}"
+
+
+def _read_only(
+    node: NDArray[np.int64],
+    memory_bytes: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    kinds: tuple[str, ...],
+) -> DeviceColumns:
+    """Return columns whose arrays cannot be written."""
+    for array in (node, memory_bytes, kind):
+        array.setflags(write=False)
+    return DeviceColumns(node, memory_bytes, kind, kinds)

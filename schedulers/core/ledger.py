@@ -210,6 +210,21 @@ class Ledger:
 
     # Events of the cluster ------------------------------------------------------------------
 
+    def extend(self, cluster: Cluster, device_ids: Sequence[str]) -> None:
+        """Add nodes without jobs after the present ones, whose devices keep their numbers.
+
+        Parameters
+        ----------
+        cluster : Cluster
+            The present cluster, with the new nodes at its end.
+        device_ids : sequence of str
+            Id of each device of ``cluster`` in the history of outages.
+        """
+        self._jobs_on += [()] * (cluster.devices - self.cluster.devices)
+        self.idle.extend(cluster)
+        self.capacity.extend(cluster)
+        self.cluster, self._device_ids = cluster, device_ids
+
     def submit(self, job: Job, now_s: float, too_small: Collection[str] = ()) -> str:
         """Add a job to the queue, or reject it if it can never run.
 

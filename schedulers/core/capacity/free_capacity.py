@@ -35,6 +35,14 @@ class FreeCapacity:
             np.full(cluster.devices, FULL_DEVICE_MILLI, np.int64), np.array(memory, np.int64)
         )
 
+    def extend(self, cluster: Cluster) -> None:
+        """Add the devices that ``cluster`` has after these, without jobs."""
+        first = len(self.compute_milli)
+        memory = [allocation.memory_bytes for allocation in cluster.full_allocations[first:]]
+        compute = np.full(len(memory), FULL_DEVICE_MILLI, np.int64)
+        self.compute_milli = np.concatenate((self.compute_milli, compute))
+        self.memory_bytes = np.concatenate((self.memory_bytes, np.array(memory, np.int64)))
+
     def copy(self) -> FreeCapacity:
         """Return an independent copy."""
         return FreeCapacity(self.compute_milli.copy(), self.memory_bytes.copy())

@@ -590,23 +590,26 @@ class Core:
         """Update the view for the nodes that have changed; return whether that is possible."""
         if view.quotas is not self.state.users.quotas:
             return False
-        changed, self._changed_nodes = self._changed_nodes, {}
-        for name, reported in self.nodes.items():
-            if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
-                break
-            if view.has_node(name):
-                changed[name] = None
-        for name in changed:
+        updated: list[tuple[LiveNode, bool]] = []
+        joined: list[LiveNode] = []
+        for name in self._take_changed_nodes(view, now_s):
             node = self.state.nodes.get(name)
             is_available = node is not None and not self.unavailable_reason(name, now_s)
             if node is None or not view.has_devices_of(node):
-                if is_available or view.has_node(name):
+                if node is not None and is_available and view.can_add(node):
+                    joined.append(node)
+                elif is_available or view.has_node(name):
                     return False
-                continue
+                else:
+                    continue
+            updated.append((node, is_available))
+        if joined:
+            view.add_nodes(joined, self.state)
+        for node, is_available in updated:
             view.update_node(
                 node,
                 self.state,
-                self.nodes[name].tasks,
+                self.nodes[node.name].tasks,
                 now_s,
                 is_available=is_available,
                 withdrawn=withdrawn_devices(self.state, node),
@@ -617,6 +620,16 @@ class Core:
         if forecasts is not view.forecasts:
             view.renew_forecasts(forecasts, self.state)
         return True
+
+    def _take_changed_nodes(self, view: SchedulingView, now_s: float) -> dict[str, None]:
+        """Return the nodes that have changed since the last decision, or have become silent."""
+        changed, self._changed_nodes = self._changed_nodes, {}
+        for name, reported in self.nodes.items():
+            if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
+                break
+            if view.has_node(name):
+                changed[name] = None
+        return changed
 
     def _make_view(self, now_s: float) -> SchedulingView | None:
         """Return a new view; None if no node is available."""

@@ -17,7 +17,7 @@ from presage.schedulers.live.controller.server import cluster_service, node_serv
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.serving.admission.backlog import Backlog, server_ids
-from presage.serving.admission.connection_limits import Connections
+from presage.serving.admission.connection_limits import MAX_CONNECTIONS_PER_HOST, Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
 from presage.serving.admission.malloc import MemoryTrimmer
 from presage.serving.admission.open_calls import OpenCalls
@@ -40,6 +40,7 @@ _LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the local token
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 # As many calls as a dozen connections can open at once, so that no burst is rejected.
 _MAX_WAITING = 4_000
+MAX_CONNECTIONS = 20_000  # a large cluster has 10,000 agents with a connection each
 _OPTIONS: ChannelOptions = (
     *bounded_options(MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -57,6 +58,8 @@ async def run_controller(
     metrics: Metrics,
     leaders: Path,
     history: Path | None = None,
+    *,
+    max_connections_per_host: int = MAX_CONNECTIONS_PER_HOST,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs and agents continue without the controller.
 
@@ -66,6 +69,8 @@ async def run_controller(
         Folder for the files of the leaders of elastic jobs.
     history : Path, optional
         File with the history of the cluster; without it, none is recorded.
+    max_connections_per_host : int
+        Limit on the connections of one host.
 
     Raises
     ------
@@ -84,7 +89,10 @@ async def run_controller(
     before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
-    open_calls, connections = OpenCalls(), Connections(lambda: port)
+    open_calls = OpenCalls()
+    connections = Connections(
+        lambda: port, max_per_host=max_connections_per_host, max_connections=MAX_CONNECTIONS
+    )
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
     access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
