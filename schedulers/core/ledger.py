@@ -88,6 +88,8 @@ class Ledger:
         Devices without jobs that are up.
     capacity : FreeCapacity
         Free capacity of every device.
+    best_effort : FreeCapacity
+        Capacity of every device that running best-effort jobs hold.
     shared : SharedDevices
         Devices with jobs and free compute, by occupancy.
     was_shared : bool
@@ -112,6 +114,7 @@ class Ledger:
         self.gate = gate
         self.held_milli: dict[str, int] = {}
         self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.full(cluster)
+        self.best_effort = FreeCapacity.none(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
         self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
@@ -223,6 +226,7 @@ class Ledger:
         self._jobs_on += [()] * (cluster.devices - self.cluster.devices)
         self.idle.extend(cluster)
         self.capacity.extend(cluster)
+        self.best_effort.extend(cluster, is_free=False)
         self.cluster, self._device_ids = cluster, device_ids
 
     def submit(self, job: Job, now_s: float, too_small: Collection[str] = ()) -> str:
@@ -672,7 +676,12 @@ class Ledger:
         self._note_held(job, before, after)
 
     def _note_held(self, job: Job, before: JobStatus, after: JobStatus) -> None:
-        """Note what the user of a job holds now."""
+        """Note what a job holds now, of its user's quota and of the best-effort jobs' devices."""
+        if not job.latency_sensitive:
+            if before.phase is Phase.RUNNING:
+                self.best_effort.take(before.allocations)
+            if after.phase is Phase.RUNNING:
+                self.best_effort.give(after.allocations)
         if before.allocations is not after.allocations:
             gain = after.held_milli - before.held_milli
             self.held_milli[job.user] = self.held_milli.get(job.user, 0) + gain

@@ -240,3 +240,7 @@ class State:
     def capacity(self) -> FreeCapacity:
         """Return a copy of the free capacity of every device."""
         return self._ledger.capacity.copy()
+
+    def best_effort(self) -> FreeCapacity:
+        """Return a copy of the capacity of every device that running best-effort jobs hold."""
+        return self._ledger.best_effort.copy()

@@ -35,13 +35,18 @@ class FreeCapacity:
             np.full(cluster.devices, FULL_DEVICE_MILLI, np.int64), np.array(memory, np.int64)
         )
 
-    def extend(self, cluster: Cluster) -> None:
-        """Add the devices that ``cluster`` has after these, without jobs."""
-        first = len(self.compute_milli)
-        memory = [allocation.memory_bytes for allocation in cluster.full_allocations[first:]]
-        compute = np.full(len(memory), FULL_DEVICE_MILLI, np.int64)
+    @classmethod
+    def none(cls, cluster: Cluster) -> FreeCapacity:
+        """Return no capacity of any device."""
+        return cls(np.zeros(cluster.devices, np.int64), np.zeros(cluster.devices, np.int64))
+
+    def extend(self, cluster: Cluster, *, is_free: bool = True) -> None:
+        """Add the devices that ``cluster`` has after these, with all of their capacity or none."""
+        whole = cluster.full_allocations[len(self.compute_milli) :]
+        compute = np.array([one.compute_milli for one in whole], np.int64) * is_free
+        memory = np.array([one.memory_bytes for one in whole], np.int64) * is_free
         self.compute_milli = np.concatenate((self.compute_milli, compute))
-        self.memory_bytes = np.concatenate((self.memory_bytes, np.array(memory, np.int64)))
+        self.memory_bytes = np.concatenate((self.memory_bytes, memory))
 
     def copy(self) -> FreeCapacity:
         """Return an independent copy."""

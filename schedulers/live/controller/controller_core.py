@@ -355,12 +355,7 @@ class Core:
                 f"another agent has the node name {report.node!r}; use another --node, or wait "
                 "until its lease has expired"
             )
-        by_kind = {
-            kind: (memory_bytes, name)
-            for name, node in self.state.nodes.items()
-            if name != report.node and not node.lost
-            for kind, memory_bytes in node.kinds
-        }
+        by_kind = self._memory_of({device.kind for device in report.devices}, report.node)
         for device in report.devices:
             memory_bytes, name = by_kind.setdefault(device.kind, (device.memory_bytes, report.node))
             if memory_bytes != device.memory_bytes:
@@ -370,6 +365,17 @@ class Core:
                     "kind with --device"
                 )
         return ""
+
+    def _memory_of(self, kinds: set[str], node: str) -> dict[str, tuple[int, str]]:
+        """Return the memory of kinds of devices, and a node other than ``node`` that has them."""
+        found: dict[str, tuple[int, str]] = {}
+        for name, other in self.state.nodes.items():
+            if len(found) == len(kinds):
+                break
+            for kind, memory_bytes in other.devices if name != node and not other.lost else ():
+                if kind in kinds:
+                    found.setdefault(kind, (memory_bytes, name))
+        return found
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""

@@ -6,6 +6,7 @@ It covers an agent's own node in a live cluster, and all nodes in the simulator.
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 from presage.schedulers.core.action import Action, Pause, Resize, Resume
@@ -77,17 +78,6 @@ class PassedChecks:
         is_later, self._last_s = now_s >= self._last_s, now_s
         return is_later and forecasts is self._forecasts
 
-    def still_hold(self, job_id: str, status: JobStatus, state: State) -> _Passed | None:
-        """Return the check of a job if nothing has changed since; else None."""
-        found = self.by_job.get(job_id)
-        if found is None or found.status is not status or state.now_s >= found.until_s:
-            return None
-        if found.reports:
-            progress, use = state.last_reports(job_id)
-            if progress is not found.reports[0] or use is not found.reports[1]:
-                return None
-        return found
-
 
 class Rebalancing:
     """One check of all running jobs; ``capacity`` changes with every action.
@@ -112,6 +102,7 @@ class Rebalancing:
         passed: PassedChecks | None = None,
     ) -> None:
         self._passed = passed
+        self._last = {} if passed is None else passed.by_job
         self._still: dict[str, _Passed] = {}  # checks that hold now
         self._state, self._forecasts, self._settings = state, forecasts, settings
         self._capacity, self._tenants = capacity, tenants
@@ -123,17 +114,9 @@ class Rebalancing:
         """Check latency-sensitive jobs first, then return compute to best-effort jobs."""
         sensitive: list[tuple[Job, JobStatus]] = []
         others: list[tuple[str, JobStatus]] = []
-        for job_id, status in (*self._state.running.items(), *self._state.paused.items()):
-            if len(status.allocations) != 1:
+        for job_id, status in chain(self._state.running.items(), self._state.paused.items()):
+            if self._still_holds(job_id, status) or len(status.allocations) != 1:
                 continue
-            found = None
-            if self._passed is not None:
-                found = self._passed.still_hold(job_id, status, self._state)
-            if found is not None:
-                self._still[job_id] = found
-                if found.reports:
-                    self.violated[job_id] = False
-                    continue
             job = self._state.job(job_id)
             if job.latency_sensitive:
                 sensitive.append((job, status))
@@ -144,13 +127,30 @@ class Rebalancing:
         contended = {
             status.allocations[0].device for job, status in sensitive if self.violated[job.job_id]
         }
+        others += [
+            (job_id, self._state.status(job_id))
+            for job_id in self._tenants.changed
+            if job_id in self._still
+        ]
         for job_id, status in others:
-            if job_id not in self._still or self._tenants.has_changed(job_id):
-                is_contended = status.allocations[0].device in contended
-                self._restore(self._state.job(job_id), status, is_contended)
+            is_contended = status.allocations[0].device in contended
+            self._restore(self._state.job(job_id), status, is_contended)
         if self._passed is not None:
             self._passed.by_job = self._still
         return self.actions
+
+    def _still_holds(self, job_id: str, status: JobStatus) -> bool:
+        """Return whether the last check of a job need not be repeated yet."""
+        found = self._last.get(job_id)
+        if found is None or found.status is not status or self._state.now_s >= found.until_s:
+            return False
+        if found.reports:
+            progress, use = self._state.last_reports(job_id)
+            if progress is not found.reports[0] or use is not found.reports[1]:
+                return False
+            self.violated[job_id] = False
+        self._still[job_id] = found
+        return True
 
     def _check_slo(self, job: Job, status: JobStatus) -> None:
         (allocation,), state = status.allocations, self._state

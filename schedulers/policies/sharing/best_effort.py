@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from presage.schedulers.core.action import Action, Preempt, Resize
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
@@ -36,9 +34,13 @@ class BestEffortJobs:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
-    def has_changed(self, job_id: str) -> bool:
-        """Return whether the decision has shrunk, grown or evicted a job."""
-        return job_id in self._changed or job_id in self._evicted
+    @property
+    def changed(self) -> list[str]:
+        """Jobs that the decision has shrunk, grown or evicted."""
+        return [
+            *self._changed,
+            *(job_id for job_id in self._evicted if job_id not in self._changed),
+        ]
 
     def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
@@ -53,13 +55,7 @@ class BestEffortJobs:
     @cached_property
     def allocated(self) -> FreeCapacity:
         """Capacity of every device that best-effort jobs held when the decision began."""
-        held = FreeCapacity(
-            np.zeros_like(self._capacity.compute_milli), np.zeros_like(self._capacity.memory_bytes)
-        )
-        for job_id, status in self._state.running.items():
-            if not self._state.job(job_id).latency_sensitive:
-                held.give(status.allocations)
-        return held
+        return self._state.best_effort()
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
         """Yield the actions of a release on a device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,8 @@ async def _serve(
     await server.start()
     served.set_serving()
     on_ready()
+    # The state of a large cluster is millions of objects, which full collections need not visit.
+    gc.freeze()
     deciding = asyncio.create_task(controller.run())
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((deciding, waiting), return_when=asyncio.FIRST_COMPLETED)
