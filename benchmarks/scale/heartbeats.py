@@ -49,7 +49,7 @@ OPENING_HEARTBEAT_S = 30.0  # while other agents attach
 SUSPECT_S = 15.0
 ANSWER_S = 5.0  # that an agent waits for the first answer
 # Of the measured controller: on a busy machine no node is silent, or lost.
-MEASURED_SUSPECT_S = MEASURED_GRACE_S = 36_000.0
+MEASURED_SUSPECT_S, MEASURED_GRACE_S = 36_000.0, 3_600.0
 
 
 @dataclass

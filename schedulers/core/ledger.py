@@ -48,6 +48,7 @@ from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reports.change_log import ChangeLog
 from presage.schedulers.core.users.fair_queue import FairQueue
 from presage.schedulers.core.users.quota import devices_text
 from presage.schedulers.core.users.quota_gate import QuotaGate
@@ -94,6 +95,8 @@ class Ledger:
         Devices with jobs and free compute, by occupancy.
     was_shared : bool
         Whether two jobs have ever been on one device.
+    changes : ChangeLog
+        Jobs whose status has changed.
     outages : OutageHistory
         Outages of the devices up to now.
     device_ids : sequence of str
@@ -120,6 +123,9 @@ class Ledger:
         self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
         self._statuses: dict[str, JobStatus] = {}
         self._running: dict[str, JobStatus] = {}
+        self._run_numbers: dict[str, int] = {}  # of running jobs, in the order of _running
+        self._runs = 0
+        self.changes = ChangeLog()
         self._urgent: dict[str, Job] = {}  # pending latency-sensitive jobs
         self._jobs_on: list[tuple[str, ...]] = [()] * cluster.devices
         self._reserved: dict[str, JobStatus] = {}
@@ -145,6 +151,10 @@ class Ledger:
     def running(self) -> Mapping[str, JobStatus]:
         """Status of the running jobs by id, in the order in which they started."""
         return MappingProxyType(self._running)
+
+    def run_number(self, job_id: str) -> int:
+        """Return a number of a running job that grows in the order of ``running``."""
+        return self._run_numbers[job_id]
 
     def status(self, job_id: str) -> JobStatus:
         """Return the status of a submitted job."""
@@ -657,10 +667,11 @@ class Ledger:
                     self._take_capacity(job_id, before)
                 raise
         self._statuses[job_id] = after
+        self.changes.note(job_id)
         if before.phase is Phase.PENDING:
             self._dequeue(job)
         elif before.phase is Phase.RUNNING and after.phase is not Phase.RUNNING:
-            del self._running[job_id]
+            del self._running[job_id], self._run_numbers[job_id]
         elif before.phase is Phase.RESERVED:
             del self._reserved[job_id]
         elif before.phase is Phase.PAUSED:
@@ -668,6 +679,8 @@ class Ledger:
         if after.phase is Phase.PENDING:
             self._enqueue(job, after)
         elif after.phase is Phase.RUNNING:
+            self._runs += 1
+            self._run_numbers.setdefault(job_id, self._runs)
             self._running[job_id] = after
         elif after.phase is Phase.RESERVED:
             self._reserved[job_id] = after
@@ -792,6 +805,7 @@ class Ledger:
             self._set_status(job, after, before)
         if order:  # restore the order in which the jobs started
             self._running = {job_id: self._running[job_id] for job_id in order}
+            self._run_numbers = {job_id: number for number, job_id in enumerate(order)}
 
 
 def _devices_of(status: JobStatus) -> tuple[int, ...]:

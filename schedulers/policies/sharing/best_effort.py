@@ -27,6 +27,7 @@ class BestEffortJobs:
         self._state, self._capacity, self._least_milli = state, capacity, least_milli
         self._changed: dict[str, Allocation] = {}
         self._evicted: set[str] = set()
+        self._on_device: dict[int, list[Tenant]] = {}  # a cache
 
     def allocation_of(self, job_id: str) -> Allocation | None:
         """Return the present allocation of a single-device job; None if it was evicted."""
@@ -44,6 +45,12 @@ class BestEffortJobs:
 
     def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
+        found = self._on_device.get(device)
+        if found is None:
+            found = self._on_device[device] = self._tenants(device)
+        return found
+
+    def _tenants(self, device: int) -> list[Tenant]:
         return [
             self._tenant(job_id, device)
             for job_id in self._state.jobs_on(device)
@@ -66,14 +73,18 @@ class BestEffortJobs:
 
     def evict(self, job_id: str) -> Preempt:
         """Return the eviction of a job: it saves its state and returns to the queue."""
-        self._capacity.give(self._allocations(job_id))
+        allocations = self._allocations(job_id)
+        self._capacity.give(allocations)
         self._evicted.add(job_id)
+        for allocation in allocations:
+            self._on_device.pop(allocation.device, None)
         return Preempt(job_id)
 
     def change(self, job_id: str, compute_milli: int) -> Resize:
         """Return the change of a job's share of its device."""
         (allocation,) = self._allocations(job_id)
         self._capacity.compute_milli[allocation.device] += allocation.compute_milli - compute_milli
+        self._on_device.pop(allocation.device, None)
         self._changed[job_id] = other = allocation._replace(compute_milli=compute_milli)
         return Resize(job_id, (other,))
 

@@ -124,7 +124,7 @@ class Sharing(Policy):
             passed = self._current_checks(forecasts, state.now_s)
             rebalancing = Rebalancing(state, forecasts, capacity, tenants, self.settings, passed)
             actions += rebalancing.run()
-            again = rebalancing.has_shrunk_jobs or bool(rebalancing.violated)
+            again = rebalancing.has_shrunk_jobs or rebalancing.has_sensitive_jobs
         if len(state.pending):
             ties = rng if self._at_random else None
             workload_keys = self._current_cache(state, forecasts)
