@@ -24,6 +24,8 @@ import grpc
 import uvloop
 
 from benchmarks.scale.cluster import LEASE_S, FixedForecaster, cluster_records, whole_report
+from presage.schedulers.live.agent.connection.controller_connection import CHANNEL_OPTIONS
+from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
 from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import record_to_json
@@ -40,7 +42,8 @@ from presage.serving.client.credentials import Credentials
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server_options import Options
 
-OPENING = 200  # streams that are opened at once
+RETRY_S = 1.0
+OPENING = 100  # streams that are opened at once
 BATCH = 1_000  # records at once
 PHASE_S = 20.0
 OWN_HEARTBEAT_S, OWN_REPORT_S = 5.0, 1.0  # of an agent by default
@@ -134,12 +137,19 @@ async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
     agents, pacer = [Agent(node) for node in range(nodes)], Pacer(OPENING_HEARTBEAT_S, math.inf)
     target = f"127.0.0.1:{port}"
     metadata = Credentials(token=local_token_finder(target)()).metadata
-    options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels share a connection
+    # Else all channels share a connection.
+    options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     opening = asyncio.Semaphore(OPENING)
 
     async def attach(agent: Agent) -> None:
         async with grpc.aio.insecure_channel(target, options=options) as channel:
-            await _attach(channel, agent, pacer, metadata, opening)
+            while True:
+                try:
+                    await _attach(channel, agent, pacer, metadata, opening)
+                except grpc.aio.AioRpcError as error:
+                    if agent.answers or error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+                await asyncio.sleep(RETRY_S)  # as agents do while a busy machine connects slowly
 
     streams = [asyncio.create_task(attach(one)) for one in agents]
     try:
@@ -147,13 +157,15 @@ async def _measured(nodes: int, pid: int, port: int) -> dict[str, float]:
         own = make_pace(nodes, lease_s=LEASE_S, suspect_s=SUSPECT_S)
         pace = max(OWN_HEARTBEAT_S, own.heartbeat_s), max(OWN_REPORT_S, own.report_s)
         found: dict[str, float] = {"nodes": nodes, "heartbeat_s": pace[0], "report_s": pace[1]}
-        idle = await _phase((math.inf, math.inf), pacer, agents, pid)
+        idle = await _phase((math.inf, math.inf), pacer, agents, streams, pid)
         found["idle"] = idle.core
-        short = await _phase((pace[0], math.inf), pacer, agents, pid)
+        short = await _phase((pace[0], math.inf), pacer, agents, streams, pid)
         found["heartbeat_cpu_s"] = (short.core - idle.core) / short.messages_per_s
-        whole = await _phase((math.inf, max(1.0, nodes / REPORTS_PER_S)), pacer, agents, pid)
+        whole = await _phase(
+            (math.inf, max(1.0, nodes / REPORTS_PER_S)), pacer, agents, streams, pid
+        )
         found["report_cpu_s"] = (whole.core - idle.core) / whole.messages_per_s
-        both = await _phase(pace, pacer, agents, pid)
+        both = await _phase(pace, pacer, agents, streams, pid)
         found["core"], found["messages_per_s"] = both.core, both.messages_per_s
         found["answers_per_s"] = both.answers_per_s
         return found
@@ -171,7 +183,11 @@ class Phase(NamedTuple):
 
 
 async def _phase(
-    pace: tuple[float, float], pacer: Pacer, agents: Sequence[Agent], pid: int
+    pace: tuple[float, float],
+    pacer: Pacer,
+    agents: Sequence[Agent],
+    streams: Sequence[asyncio.Task[None]],
+    pid: int,
 ) -> Phase:
     """Let agents report at a pace, and measure once all of them do."""
     pacer.change(*pace)
@@ -184,6 +200,7 @@ async def _phase(
 
     before = count()
     await asyncio.sleep(PHASE_S)
+    _check(streams)
     sent, answered, spent_s, took_s = (
         after - earlier for earlier, after in zip(before, count(), strict=True)
     )
@@ -213,14 +230,19 @@ async def _attach(
         agent.receive(commands)
 
 
+def _check(streams: Sequence[asyncio.Task[None]]) -> None:
+    """Raise the error of a stream that has ended."""
+    for stream in streams:
+        if stream.done():
+            stream.result()
+
+
 async def _until(
     is_over: Callable[[], bool], streams: Sequence[asyncio.Task[None]], patience_s: float = 1_800.0
 ) -> None:
     began_s = time.monotonic()
     while not is_over():
-        for stream in streams:
-            if stream.done():
-                await stream
+        _check(streams)
         if time.monotonic() - began_s > patience_s:
             raise TimeoutError(f"the agents did not get their answers within {patience_s:g} s")
         await asyncio.sleep(0.2)
@@ -234,14 +256,15 @@ def processor_s(pid: int) -> float:
 
 async def _serve(journal: Path, port: int) -> None:
     """Serve a controller on whose nodes delays of the benchmark have no effect."""
+    metrics = Metrics()
     with Journal.open(str(journal)) as opened:
         controller = Controller(
             opened, Sharing().controller_policy(), FixedForecaster,
-            Leases(LEASE_S, MEASURED_SUSPECT_S),
+            Leases(LEASE_S, MEASURED_SUSPECT_S), metrics=ClusterMetrics(metrics.registry),
         )  # fmt: skip
         options = Options(host="127.0.0.1", port=port)
         await run_controller(
-            controller, options, "sharing", lambda target: print(target, flush=True), Metrics(),
+            controller, options, "sharing", lambda target: print(target, flush=True), metrics,
             journal.with_suffix(".leaders"), max_connections_per_host=MAX_CONNECTIONS,
         )  # fmt: skip
 

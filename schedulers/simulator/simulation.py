@@ -233,10 +233,10 @@ class Simulation(Backend):
         """
         with _disabled_gc():
             for _ in self.moments(progress):
-                self._decide(self._policy)
+                self.decide()
 
     def moments(self, progress: Callable[[int], None] = lambda ended: None) -> Iterator[State]:
-        """Yield the state at each moment with events, for a caller that decides by ``take``.
+        """Yield the state at each moment with events, for a caller that decides by :meth:`take`.
 
         ``run`` does the same with the decisions of the policy.
         """
@@ -517,6 +517,10 @@ class Simulation(Backend):
             An action is impossible.
         """
         self._decide(_Taken(actions))
+
+    def decide(self) -> None:
+        """Let the policy decide at the present moment."""
+        self._decide(self._policy)
 
     def _decide(self, policy: Policy) -> None:
         self._decisions += 1

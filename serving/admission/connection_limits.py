@@ -82,14 +82,13 @@ class Connections:
         took_s = 0.0
         while True:
             await asyncio.sleep(max(_CHECK_S, took_s / _MAX_CHECKING_SHARE))
+            began_s = time.monotonic()
             if self._has_many_files():
-                began_s = time.monotonic()
                 await asyncio.to_thread(self.enforce_limits)
-                took_s = time.monotonic() - began_s
             else:
-                took_s = 0.0
                 self._used_s.clear()
                 self._first_seen_s.clear()
+            took_s = time.monotonic() - began_s
 
     def enforce_limits(self) -> int:
         """Shut down the connections above the limits; return their number.

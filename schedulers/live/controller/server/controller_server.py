@@ -46,8 +46,11 @@ _OPTIONS: ChannelOptions = (
     *bounded_options(MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),  # a list of all jobs
-    ("grpc.keepalive_time_ms", 10_000),
+    # Longer than between heartbeats: the connections of a large cluster need no pings.
+    ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # After a stall of a minute, three pings of each agent arrive at once.
+    ("grpc.http2.max_ping_strikes", 10),
 )
 
 
