@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.markdown import write_page
-from benchmarks.scale.day import DAY_S, ERROR, PARTS, simulate_day
+from benchmarks.scale.day import ERROR, PARTS, simulate_day
 from benchmarks.scale.heartbeats import measure_heartbeats
 from benchmarks.scale.nodes import measure_nodes
+from benchmarks.sharing.runs import DAY_S
 
 HOUR_S = 3600.0
 PAGE = Path("docs/benchmarks/scale.md")
@@ -36,7 +37,7 @@ INTRODUCTION = """\
 # Large clusters
 
 This benchmark measures the work of a live controller and of the simulator that grows with the
-number of nodes. Written by `python -m benchmarks.scale`. Nodes have 10 devices; the policy is
+number of nodes. Written by `python -m benchmarks.scale LUCID`. Nodes have 10 devices; the policy is
 `sharing`. Times are processor times, so they count no waiting for other processes. *Load* is the
 load average of the machine, which has two cores.
 
