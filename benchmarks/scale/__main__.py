@@ -166,7 +166,7 @@ def _day(row: Mapping[str, Any]) -> Iterator[str]:
         day_s = last["spent_s"] + per_s * (DAY_S - last["until_s"])
         text += (
             f"; the rest was not simulated. At the pace of the second half of these hours, a day "
-            f"takes {day_s / 60:.0f} min"
+            f"takes {day_s / 60:.0f} min; later hours take longer if more jobs are pending"
         )
     yield f"{text}. It took {row['memory_bytes'] / 2**30:.1f} GiB of memory."
 
