@@ -46,7 +46,7 @@ def make_cache() -> PredictionCache:
     return PredictionCache(FixedForecaster)
 
 
-def cluster_records(nodes: int, now_s: float) -> Iterator[Record]:
+def cluster_records(nodes: int, now_s: float, grace_s: float = 30.0) -> Iterator[Record]:
     """Yield the records of nodes, and of a running job on each device."""
     yield ClusterCreated(CLUSTER_ID, now_s)
     yield LeaseChanged(LEASE_S, now_s)
@@ -59,7 +59,7 @@ def cluster_records(nodes: int, now_s: float) -> Iterator[Record]:
             job_id, number = job_name(node, device), node * DEVICES + device
             row = {
                 "jobId": job_id, "command": ["true"], "model": str(number % 40),
-                "iterations": "100", "latencySensitive": number % 10 < 3, "graceS": 30.0,
+                "iterations": "100", "latencySensitive": number % 10 < 3, "graceS": grace_s,
             }  # fmt: skip
             allocation = [device, 700, JOB_BYTES]
             yield Submitted(job_id, row, now_s, now_unix_s)

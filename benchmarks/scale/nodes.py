@@ -1,4 +1,4 @@
-"""Loss and drain of nodes: the controller's core and its journal in SQLite, without streams.
+"""Loss, drain and arrival of nodes: the controller's core and its journal, without streams.
 
 A fifth of the nodes is empty, so that the jobs of the others find free devices.
 """
@@ -48,12 +48,7 @@ class World:
             lease_s=LEASE_S, suspect_s=SUSPECT_S,
         )  # fmt: skip
         self.reports = [whole_report(node, 1, 0, 10.0) for node in range(nodes)]
-        for node in range(spare):
-            report = pb.NodeReport()
-            report.CopyFrom(self.reports[0])
-            report.node = report.agent_id = f"spare{node}"
-            report.ClearField("tasks")
-            self.reports.append(report)
+        self.reports += [empty_report(f"spare{node}") for node in range(spare)]
         for report in self.reports:
             self.report(report)
         self.step()
@@ -89,8 +84,16 @@ class World:
                     self.report(report)
 
 
+def empty_report(node: str) -> pb.NodeReport:
+    """Return the report of a node without tasks."""
+    report = whole_report(0, 1, 0, 10.0)
+    report.node = report.agent_id = node
+    report.ClearField("tasks")
+    return report
+
+
 def measure_nodes(nodes: int, folder: Path) -> dict[str, object]:
-    """Return the processor times of drains, silences and losses, in milliseconds."""
+    """Return the processor times of arrivals, drains, silences and losses, in milliseconds."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"nodes-{nodes}.db"
     for old in folder.glob(f"nodes-{nodes}.db*"):
@@ -103,9 +106,27 @@ def measure_nodes(nodes: int, folder: Path) -> dict[str, object]:
         found: dict[str, object] = {"nodes": nodes, "made_s": made_s, "events": events}
         idle = [timed(world.step) for _ in range(events)]
         found["idle"] = summary(idle)
+        found["join"] = summary([_join(world, f"new{number}") for number in range(events)])
         found["drain"], found["jobs"] = _drains(world, events)
         found["silence"], found["loss"] = _losses(world, events)
         return found
+
+
+def _join(world: World, name: str) -> float:
+    """Measure the first report of a new node, and the pass after it."""
+
+    def join() -> None:
+        assert not world.core.rejection_reason(empty_report(name))
+        world.report(empty_report(name))
+        world.step()
+
+    took_ms = timed(join)
+    view = world.core.current_view
+    assert view is not None
+    assert view.has_node(name)
+    world.reports.append(empty_report(name))
+    world.report(world.reports[-1])
+    return took_ms
 
 
 def _drains(world: World, events: int) -> tuple[dict[str, float], dict[str, float]]:

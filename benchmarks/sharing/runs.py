@@ -70,16 +70,10 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     world = read_measurements(lucid)
     nodes = tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(run.nodes))
     cluster = Cluster(nodes)
-    trace = attach_models(_day(run), world, [KIND], seed=run.seed)
-    chosen = random.Random(run.seed)
-    jobs = [
-        replace(
-            job,
-            checkpointing=Checkpointing(restart_s=RESTART_S),
-            latency_sensitive=chosen.random() < URGENT and job.gpus == 1,
-        )
-        for job in trace.jobs
-    ]
+    trace = attach_models(
+        day_of_jobs(run.nodes * DEVICES_OF_A_NODE, run.load, run.seed), world, [KIND], seed=run.seed
+    )
+    jobs = with_priorities(trace.jobs, run.seed)
     ground_truth = MeasuredTruth(trace.duration_s, world, KIND, shares="caps")
     policy = Timed(policy_of(run.policy))
     forecaster = _forecaster(run, ground_truth, cluster, world, releases)
@@ -110,6 +104,19 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         "decision_p99_s": _quantile(policy.took_s, 0.99),
         "decision_max_s": max(policy.took_s),
     }
+
+
+def with_priorities(jobs: Sequence[Job], seed: int) -> list[Job]:
+    """Return the jobs with costs of a restart, a drawn part of them latency-sensitive."""
+    chosen = random.Random(seed)
+    return [
+        replace(
+            job,
+            checkpointing=Checkpointing(restart_s=RESTART_S),
+            latency_sensitive=chosen.random() < URGENT and job.gpus == 1,
+        )
+        for job in jobs
+    ]
 
 
 def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]:
@@ -153,18 +160,26 @@ def _philly() -> Trace:
     return read_trace(DATASETS / "philly/philly.csv.gz")
 
 
-def _day(run: Run) -> Trace:
-    """Return a day's jobs of the trace from a drawn one on; for a large cluster all, repeated."""
+def day_of_jobs(devices: int, load: float, seed: int) -> Trace:
+    """Return a day's jobs of the trace from a drawn one on; for a large cluster all, repeated.
+
+    Parameters
+    ----------
+    devices : int
+        Number of devices of the cluster.
+    load : float
+        Device-seconds that the jobs request, over those of all devices in a day.
+    """
     trace = _philly()
-    remaining_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
-    first = random.Random(run.seed).randrange(len(trace.jobs))
+    remaining_s = load * devices * DAY_S
+    first = random.Random(seed).randrange(len(trace.jobs))
     jobs: list[Job] = []
     duration_s: dict[str, float] = {}
     for job, of in _from(trace, first):
         if remaining_s <= 0:
             break
         takes_s = trace.duration_s[of]
-        if takes_s <= LONGEST_S and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
+        if takes_s <= LONGEST_S and job.gpus <= devices:
             jobs.append(job)
             duration_s[job.job_id] = takes_s
             remaining_s -= job.gpus * takes_s

@@ -5,7 +5,7 @@ Devices are numbered from 0, node by node, so that properties of devices are arr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -109,22 +109,8 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise ConfigError("a cluster needs at least one node; add one under `nodes`")
-        devices = sum(node.devices for node in self.nodes)
-        if devices > MOST_DEVICES:
-            raise ConfigError(f"the cluster has {devices:,} devices, {_LIMIT}")
-        names: set[str] = set()
-        memory: dict[str, Node] = {}
-        for node in self.nodes:
-            if node.name in names:
-                raise ConfigError(f"two nodes are called {node.name!r}; give each its own name")
-            names.add(node.name)
-            other = memory.setdefault(node.kind, node)
-            if other.memory_bytes != node.memory_bytes:
-                raise ConfigError(
-                    f"node {node.name!r}: its devices of kind {node.kind!r} have "
-                    f"{node.memory_bytes} bytes, those of {other.name!r} {other.memory_bytes}; "
-                    "give them different kinds"
-                )
+        _check_devices(sum(node.devices for node in self.nodes))
+        _check_nodes(self.nodes, {}, ())
         if self.wiring is not None and self.wiring.devices != self.devices:
             raise ConfigError(
                 f"the topology has {self.wiring.devices} devices and the cluster {self.devices}; "
@@ -134,6 +120,52 @@ class Cluster:
     def __reduce__(self) -> tuple[type[Cluster], tuple[tuple[Node, ...], Topology | None]]:
         # Without cached properties: they have read-only views, which cannot be pickled.
         return Cluster, (self.nodes, self.wiring)
+
+    def extended(self, nodes: Sequence[Node]) -> Cluster:
+        """Return a cluster with more nodes after its own, without a known topology.
+
+        Devices keep their numbers. The columns of the devices are copied, not computed again.
+
+        Raises
+        ------
+        ConfigError
+            A node has the name of another one, or another memory size than its kind.
+        """
+        new, other = Cluster(tuple(nodes)), Cluster.__new__(Cluster)  # the present ones are checked
+        first_node, first = len(self.nodes), self.devices
+        _check_nodes(nodes, self._first_of_kind, self._names)
+        _check_devices(first + new.devices)
+        counts = dict(self.kinds)
+        for kind, devices in new.kinds.items():
+            counts[kind] = counts.get(kind, 0) + devices
+        kinds = tuple(counts)
+        kind_of_new = np.array([kinds.index(kind) for kind in new.columns.kinds])
+        whole = [one._replace(device=one.device + first) for one in new.full_allocations]
+        known = other.__dict__  # where the values of cached properties are
+        known["nodes"], known["wiring"] = (*self.nodes, *nodes), None
+        known["kinds"] = MappingProxyType(counts)
+        known["memory_of"] = MappingProxyType({**new.memory_of, **self.memory_of})
+        known["_first_of_kind"] = {**new._first_of_kind, **self._first_of_kind}
+        known["_names"] = self._names | new._names
+        known["first_device"] = (*self.first_device, *(one + first for one in new.first_device))
+        known["node_of"] = (*self.node_of, *(one + first_node for one in new.node_of))
+        known["full_allocations"] = (*self.full_allocations, *whole)
+        known["_kind_of"] = (*self._kind_of, *new._kind_of)
+        known["columns"] = _read_only(
+            np.concatenate((self.columns.node, new.columns.node + first_node)),
+            np.concatenate((self.columns.memory_bytes, new.columns.memory_bytes)),
+            np.concatenate((self.columns.kind, kind_of_new[new.columns.kind])),
+            kinds,
+        )
+        return other
+
+    @cached_property
+    def _first_of_kind(self) -> dict[str, Node]:
+        return {node.kind: node for node in reversed(self.nodes)}
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(node.name for node in self.nodes)
 
     @cached_property
     def first_device(self) -> tuple[int, ...]:
@@ -174,10 +206,7 @@ class Cluster:
         of_node = np.array([kinds.index(node.kind) for node in self.nodes])
         node = np.array(self.node_of)
         memory = np.array([allocation.memory_bytes for allocation in self.full_allocations])
-        columns = DeviceColumns(node, memory, of_node[node], kinds)
-        for array in (columns.node, columns.memory_bytes, columns.kind):
-            array.setflags(write=False)
-        return columns
+        return _read_only(node, memory, of_node[node], kinds)
 
     @cached_property
     def devices(self) -> int:
@@ -233,3 +262,39 @@ class Cluster:
         """Return the name of a device, such as "n0/3" for the fourth device of node n0."""
         node = self.node_of[device]
         return f"{self.nodes[node].name}/{device - self.first_device[node]}"
+
+
+def _check_devices(devices: int) -> None:
+    if devices > MOST_DEVICES:
+        raise ConfigError(f"the cluster has {devices:,} devices, {_LIMIT}")
+
+
+def _check_nodes(
+    nodes: Iterable[Node], first_of_kind: Mapping[str, Node], names: Collection[str]
+) -> None:
+    """Raise ConfigError unless nodes have names and memory that fit each other and ``names``."""
+    here: set[str] = set()
+    first_of_kind = dict(first_of_kind)
+    for node in nodes:
+        if node.name in here or node.name in names:
+            raise ConfigError(f"two nodes are called {node.name!r}; give each its own name")
+        here.add(node.name)
+        other = first_of_kind.setdefault(node.kind, node)
+        if other.memory_bytes != node.memory_bytes:
+            raise ConfigError(
+                f"node {node.name!r}: its devices of kind {node.kind!r} have "
+                f"{node.memory_bytes} bytes, those of {other.name!r} {other.memory_bytes}; "
+                "give them different kinds"
+            )
+
+
+def _read_only(
+    node: NDArray[np.int64],
+    memory_bytes: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    kinds: tuple[str, ...],
+) -> DeviceColumns:
+    """Return columns whose arrays cannot be written."""
+    for array in (node, memory_bytes, kind):
+        array.setflags(write=False)
+    return DeviceColumns(node, memory_bytes, kind, kinds)

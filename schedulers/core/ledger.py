@@ -48,6 +48,7 @@ from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
+from presage.schedulers.core.reports.change_log import ChangeLog
 from presage.schedulers.core.users.fair_queue import FairQueue
 from presage.schedulers.core.users.quota import devices_text
 from presage.schedulers.core.users.quota_gate import QuotaGate
@@ -88,10 +89,14 @@ class Ledger:
         Devices without jobs that are up.
     capacity : FreeCapacity
         Free capacity of every device.
+    best_effort : FreeCapacity
+        Capacity of every device that running best-effort jobs hold.
     shared : SharedDevices
         Devices with jobs and free compute, by occupancy.
     was_shared : bool
         Whether two jobs have ever been on one device.
+    changes : ChangeLog
+        Jobs whose status has changed.
     outages : OutageHistory
         Outages of the devices up to now.
     device_ids : sequence of str
@@ -112,11 +117,15 @@ class Ledger:
         self.gate = gate
         self.held_milli: dict[str, int] = {}
         self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.full(cluster)
+        self.best_effort = FreeCapacity.none(cluster)
         self.shared = SharedDevices()
         self._jobs: dict[str, Job] = {}
         self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
         self._statuses: dict[str, JobStatus] = {}
         self._running: dict[str, JobStatus] = {}
+        self._run_numbers: dict[str, int] = {}  # of running jobs, in the order of _running
+        self._runs = 0
+        self.changes = ChangeLog()
         self._urgent: dict[str, Job] = {}  # pending latency-sensitive jobs
         self._jobs_on: list[tuple[str, ...]] = [()] * cluster.devices
         self._reserved: dict[str, JobStatus] = {}
@@ -142,6 +151,10 @@ class Ledger:
     def running(self) -> Mapping[str, JobStatus]:
         """Status of the running jobs by id, in the order in which they started."""
         return MappingProxyType(self._running)
+
+    def run_number(self, job_id: str) -> int:
+        """Return a number of a running job that grows in the order of ``running``."""
+        return self._run_numbers[job_id]
 
     def status(self, job_id: str) -> JobStatus:
         """Return the status of a submitted job."""
@@ -209,6 +222,22 @@ class Ledger:
         return busy
 
     # Events of the cluster ------------------------------------------------------------------
+
+    def extend(self, cluster: Cluster, device_ids: Sequence[str]) -> None:
+        """Add nodes without jobs after the present ones, whose devices keep their numbers.
+
+        Parameters
+        ----------
+        cluster : Cluster
+            The present cluster, with the new nodes at its end.
+        device_ids : sequence of str
+            Id of each device of ``cluster`` in the history of outages.
+        """
+        self._jobs_on += [()] * (cluster.devices - self.cluster.devices)
+        self.idle.extend(cluster)
+        self.capacity.extend(cluster)
+        self.best_effort.extend(cluster, is_free=False)
+        self.cluster, self._device_ids = cluster, device_ids
 
     def submit(self, job: Job, now_s: float, too_small: Collection[str] = ()) -> str:
         """Add a job to the queue, or reject it if it can never run.
@@ -638,10 +667,11 @@ class Ledger:
                     self._take_capacity(job_id, before)
                 raise
         self._statuses[job_id] = after
+        self.changes.note(job_id)
         if before.phase is Phase.PENDING:
             self._dequeue(job)
         elif before.phase is Phase.RUNNING and after.phase is not Phase.RUNNING:
-            del self._running[job_id]
+            del self._running[job_id], self._run_numbers[job_id]
         elif before.phase is Phase.RESERVED:
             del self._reserved[job_id]
         elif before.phase is Phase.PAUSED:
@@ -649,6 +679,8 @@ class Ledger:
         if after.phase is Phase.PENDING:
             self._enqueue(job, after)
         elif after.phase is Phase.RUNNING:
+            self._runs += 1
+            self._run_numbers.setdefault(job_id, self._runs)
             self._running[job_id] = after
         elif after.phase is Phase.RESERVED:
             self._reserved[job_id] = after
@@ -657,7 +689,12 @@ class Ledger:
         self._note_held(job, before, after)
 
     def _note_held(self, job: Job, before: JobStatus, after: JobStatus) -> None:
-        """Note what the user of a job holds now."""
+        """Note what a job holds now, of its user's quota and of the best-effort jobs' devices."""
+        if not job.latency_sensitive:
+            if before.phase is Phase.RUNNING:
+                self.best_effort.take(before.allocations)
+            if after.phase is Phase.RUNNING:
+                self.best_effort.give(after.allocations)
         if before.allocations is not after.allocations:
             gain = after.held_milli - before.held_milli
             self.held_milli[job.user] = self.held_milli.get(job.user, 0) + gain
@@ -768,6 +805,7 @@ class Ledger:
             self._set_status(job, after, before)
         if order:  # restore the order in which the jobs started
             self._running = {job_id: self._running[job_id] for job_id in order}
+            self._run_numbers = {job_id: number for number, job_id in enumerate(order)}
 
 
 def _devices_of(status: JobStatus) -> tuple[int, ...]:

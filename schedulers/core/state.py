@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
@@ -15,6 +15,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.plan import Plan
 from presage.schedulers.core.queue import QueueCursor
+from presage.schedulers.core.reports.change_log import ChangeLog
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.system.arrays import Array
@@ -75,6 +76,21 @@ class Shared(Protocol):
     ) -> Occupancy:
         """Return the occupancy of a device with these jobs and this free capacity."""
         ...
+
+
+class ChangeMark(NamedTuple):
+    """Point in the changes of a cluster's jobs.
+
+    Attributes
+    ----------
+    logs : tuple of ChangeLog
+        Logs of statuses, progress and use.
+    numbers : tuple of int
+        Number of the next entry of each.
+    """
+
+    logs: tuple[ChangeLog, ...]
+    numbers: tuple[int, ...]
 
 
 class State:
@@ -229,6 +245,25 @@ class State:
         """Return the last reports of a job's progress and use: the same objects until others."""
         return self._progress.last_report(job_id), self._usage.last_report(job_id)
 
+    def run_number(self, job_id: str) -> int:
+        """Return a number of a running job that grows in the order of ``running``."""
+        return self._ledger.run_number(job_id)
+
+    def mark(self) -> ChangeMark:
+        """Return a mark of the present, for :meth:`changed_since`."""
+        logs = self._ledger.changes, self._progress.changes, self._usage.changes
+        return ChangeMark(logs, tuple(log.end for log in logs))
+
+    def changed_since(self, mark: ChangeMark) -> set[str] | None:
+        """Return the jobs whose status or reports have changed; None if that is unknown."""
+        changed: set[str] = set()
+        for log, earlier, number in zip(self.mark().logs, *mark, strict=True):
+            entries = log.since(number) if log is earlier else None
+            if entries is None:
+                return None
+            changed.update(entries)
+        return changed
+
     def plan(self) -> Plan:
         """Return a builder of actions that the ledger accepts."""
         return Plan(self)
@@ -240,3 +275,7 @@ class State:
     def capacity(self) -> FreeCapacity:
         """Return a copy of the free capacity of every device."""
         return self._ledger.capacity.copy()
+
+    def best_effort(self) -> FreeCapacity:
+        """Return a copy of the capacity of every device that running best-effort jobs hold."""
+        return self._ledger.best_effort.copy()

@@ -81,6 +81,8 @@ class Scenario:
     quotas : Path or None
         File of the quotas and weights of users, for
         :func:`presage.schedulers.cluster_files.quota_file.read_quotas`.
+    pass_interval_s : float
+        Time between two scheduling passes; 0 for a decision at each event.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -108,6 +110,7 @@ class Scenario:
     resize_after_failure_s: float = 0.5
     hazards: str = ""
     quotas: Path | None = None
+    pass_interval_s: float = 0.0
     keep_going: bool = False
 
     def __post_init__(self) -> None:
@@ -129,6 +132,7 @@ class Scenario:
             ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
             ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
             ("resize_s", 0 <= self.resize_s < math.inf, "a finite number >= 0"),
+            ("pass_interval_s", 0 <= self.pass_interval_s < math.inf, "a finite number >= 0"),
             (
                 "resize_after_failure_s",
                 0 <= self.resize_after_failure_s < math.inf,
@@ -200,6 +204,7 @@ def make_simulation(
         hazards=read_outage_hazards(file) if policy.needs.hazards else None,
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
+        pass_interval_s=scenario.pass_interval_s,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
         switch_sharing=switch_sharing,
         quotas=quotas or load_quotas(scenario),

@@ -129,6 +129,10 @@ class Simulation(Backend):
         What users may hold at once, and their weights for fair share.
     use : DecayedUse, optional
         Use of users before the start, for a policy with fair share.
+    pass_interval_s : float
+        Time between two scheduling passes; 0 for a decision at each moment with events. Else events
+        take effect at their times, and the policy decides about them at the next multiple of it. A
+        large cluster has fewer passes than events, as with real schedulers.
 
     Attributes
     ----------
@@ -173,7 +177,9 @@ class Simulation(Backend):
         forecasts: Forecasts | None = None,
         quotas: Quotas = NO_QUOTAS,
         use: DecayedUse | None = None,
+        pass_interval_s: float = 0.0,
     ) -> None:
+        self._pass_interval_s, self._pass_at_s = pass_interval_s, 0.0
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._switch_sharing = switch_sharing
         self._gangs: dict[str, PlacedGang] = {}  # on several nodes, if switches are shared
@@ -227,10 +233,10 @@ class Simulation(Backend):
         """
         with disabled_gc():
             for _ in self.moments(progress):
-                self._decide(self._policy)
+                self.decide()
 
     def moments(self, progress: Callable[[int], None] = lambda ended: None) -> Iterator[State]:
-        """Yield the state at each moment with events, for a caller that decides by ``take``.
+        """Yield the state at each moment with events, for a caller that decides by :meth:`take`.
 
         ``run`` does the same with the decisions of the policy.
         """
@@ -252,6 +258,9 @@ class Simulation(Backend):
                 self.ledger.rank_users(self._use.per_weight(self._quotas, now_s))
             self._now_s = now_s
             is_external = self._apply_events(arrivals, faults)
+            if not self._is_pass():
+                idle_wakes = 0 if is_external else idle_wakes
+                continue
             yield self.observe(now_s).state
             if is_external or self.ledger.running:
                 idle_wakes = 0
@@ -267,6 +276,17 @@ class Simulation(Backend):
             if len(self.results) >= reported + _PROGRESS_EVERY:
                 reported = len(self.results)
                 progress(reported)
+
+    def _is_pass(self) -> bool:
+        """Return whether the policy decides at this moment; else request the next pass."""
+        interval_s, now_s = self._pass_interval_s, self._now_s
+        if not interval_s or now_s == round(now_s / interval_s) * interval_s:
+            return True
+        at_s = (math.floor(now_s / interval_s) + 1) * interval_s
+        if self._pass_at_s < at_s:
+            self._pass_at_s = at_s
+            heapq.heappush(self._wakes, at_s)
+        return False
 
     def _arrival_queue(self) -> deque[Job]:
         """Return the jobs to submit, by submission time."""
@@ -497,6 +517,10 @@ class Simulation(Backend):
             An action is impossible.
         """
         self._decide(_Taken(actions))
+
+    def decide(self) -> None:
+        """Let the policy decide at the present moment."""
+        self._decide(self._policy)
 
     def _decide(self, policy: Policy) -> None:
         self._decisions += 1

@@ -110,6 +110,10 @@ class Tokens:
             )
         return self.authenticate_token(token)
 
+    def has_expired(self, caller: Caller) -> bool:
+        """Return whether the credential of a caller has expired."""
+        return self._clock() >= caller.expires_unix_s
+
     def authenticate_token(self, token: str) -> Caller:
         """Return the caller of a token; raise UnauthenticatedError, which never repeats it."""
         digest = hashlib.sha256(token.encode()).digest()
@@ -121,7 +125,7 @@ class Tokens:
             raise UnauthenticatedError(
                 "this server does not know the token; create one with `presage token`"
             )
-        if self._clock() >= found.expires_unix_s:
+        if self.has_expired(found):
             raise UnauthenticatedError(
                 f"the token of {found.name!r} has expired; create a new one with `presage token`"
             )

@@ -297,8 +297,11 @@ class Calls:
                 if call.caller.is_anonymous:
                     requests = self.unfinished.messages(context.read)
 
+                checked = None if self.tokens is None else self.tokens()
+
                 def check() -> None:
-                    self._check_unchanged(call, role, context, metadata)
+                    nonlocal checked
+                    checked = self._check_unchanged(call, role, context, metadata, checked)
 
                 with self.span(name, context):
                     async with aclosing(method(_Checked(requests, check), call)) as responses:
@@ -374,18 +377,29 @@ class Calls:
             )
         return replace(call.caller, roles=self.anonymous_roles, is_anonymous=True)
 
-    def _check_unchanged(self, call: Call, role: str, context: Any, metadata: Metadata) -> None:
-        """Check that the credentials of an open stream are still valid and unchanged.
+    def _check_unchanged(
+        self, call: Call, role: str, context: Any, metadata: Metadata, checked: Tokens | None
+    ) -> Tokens | None:
+        """Check that the credentials of an open stream are still valid; return the valid tokens.
+
+        ``checked`` are the tokens at the last check. While they are still valid, the token of the
+        stream can only have expired. Without tokens, the caller cannot change.
 
         Raises
         ------
         UnauthenticatedError
             The token has expired or was revoked, or its roles or limits have changed.
         """
+        if self.tokens is None:
+            return None
+        tokens = self.tokens()
+        if tokens is checked and not tokens.has_expired(call.caller):
+            return tokens
         if self._authenticate(call, role, context, metadata) != call.caller:
             raise UnauthenticatedError(
                 f"the roles or limits of {call.caller.name!r} have changed; reopen the stream"
             )
+        return tokens
 
     async def _abort(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
         """End a call with its status; do nothing if the call was cancelled.

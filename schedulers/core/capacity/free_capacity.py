@@ -35,6 +35,19 @@ class FreeCapacity:
             np.full(cluster.devices, FULL_DEVICE_MILLI, np.int64), np.array(memory, np.int64)
         )
 
+    @classmethod
+    def none(cls, cluster: Cluster) -> FreeCapacity:
+        """Return no capacity of any device."""
+        return cls(np.zeros(cluster.devices, np.int64), np.zeros(cluster.devices, np.int64))
+
+    def extend(self, cluster: Cluster, *, is_free: bool = True) -> None:
+        """Add the devices that ``cluster`` has after these, with all of their capacity or none."""
+        whole = cluster.full_allocations[len(self.compute_milli) :]
+        compute = np.array([one.compute_milli for one in whole], np.int64) * is_free
+        memory = np.array([one.memory_bytes for one in whole], np.int64) * is_free
+        self.compute_milli = np.concatenate((self.compute_milli, compute))
+        self.memory_bytes = np.concatenate((self.memory_bytes, memory))
+
     def copy(self) -> FreeCapacity:
         """Return an independent copy."""
         return FreeCapacity(self.compute_milli.copy(), self.memory_bytes.copy())

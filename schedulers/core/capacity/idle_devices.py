@@ -42,6 +42,16 @@ class IdleDevices:
             bits ^= here << first
         return idle
 
+    def extend(self, cluster: Cluster) -> None:
+        """Add the nodes that ``cluster`` has after those of this set's cluster, all idle."""
+        first = len(self._of_node)
+        self._nodes_with += [0] * (cluster.node_sizes[0] + 1 - len(self._nodes_with))
+        for number, node in enumerate(cluster.nodes[first:], first):
+            self._of_node.append((1 << node.devices) - 1)
+            self._nodes_with[node.devices] |= 1 << number
+        self.count += cluster.devices - self._cluster.devices
+        self._cluster = cluster
+
     def bits(self) -> int:
         """Return the idle devices as bits, by device number."""
         bits = 0

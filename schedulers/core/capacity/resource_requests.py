@@ -34,7 +34,9 @@ def satisfies_request(allocation: Allocation, job: Job, cluster: Cluster) -> boo
 def fitting_devices(job: Job, cluster: Cluster, capacity: FreeCapacity) -> NDArray[np.bool_]:
     """Return a mask of shape (devices,): which devices have the capacity that a job requests."""
     devices = cluster.columns
-    memory_bytes = job.memory_bytes or devices.memory_bytes * job.compute_milli // FULL_DEVICE_MILLI
+    memory_bytes: int | NDArray[np.int64] = job.memory_bytes or devices.memory_bytes
+    if not job.memory_bytes and job.compute_milli != FULL_DEVICE_MILLI:
+        memory_bytes = devices.memory_bytes * job.compute_milli // FULL_DEVICE_MILLI
     fits: NDArray[np.bool_] = capacity.compute_milli >= job.compute_milli
     fits &= capacity.memory_bytes >= memory_bytes
     if job.kinds:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from presage.schedulers.core.reports.change_log import ChangeLog
+
 WINDOW_S = 60.0
 
 
@@ -18,16 +20,23 @@ class Usage:
     ----------
     window_s : float
         Length of the window over which means are taken; a younger job's mean covers its life.
+
+    Attributes
+    ----------
+    changes : ChangeLog
+        Jobs that have reported.
     """
 
-    __slots__ = ("_steps", "_window_s")
+    __slots__ = ("_steps", "_window_s", "changes")
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
+        self.changes = ChangeLog()
         self._steps: dict[str, deque[tuple[float, float]]] = {}
 
     def report(self, job_id: str, since_s: float, milli: float) -> None:
         """Record a job's usage from ``since_s`` on, in thousandths of each of its devices."""
+        self.changes.note(job_id)
         steps = self._steps.setdefault(job_id, deque())
         while len(steps) > 1 and steps[1][0] <= since_s - self._window_s:
             steps.popleft()

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from presage.schedulers.core.reports.change_log import ChangeLog
 from presage.system.arrays import Array
 
 _NO_REPORT = (0.0, math.inf, 0.0, 0.0, 0.0)
@@ -15,11 +16,18 @@ _NO_PACES: Mapping[tuple[int, int], float] = MappingProxyType({})
 
 
 class Progress:
-    """Last reported progress of each job, and the speed at which it continues since."""
+    """Last reported progress of each job, and the speed at which it continues since.
 
-    __slots__ = ("_known_per_s", "_paces", "_reports")
+    Attributes
+    ----------
+    changes : ChangeLog
+        Jobs that have reported.
+    """
+
+    __slots__ = ("_known_per_s", "_paces", "_reports", "changes")
 
     def __init__(self) -> None:
+        self.changes = ChangeLog()
         self._reports: dict[str, tuple[float, float, float, float, float]] = {}
         self._known_per_s: dict[str, float] = {}
         self._paces: dict[str, dict[tuple[int, int], float]] = {}
@@ -46,6 +54,7 @@ class Progress:
         most_per_s : float
             Upper bound of ``per_s`` if that is a measurement with an error.
         """
+        self.changes.note(job_id)
         self._reports[job_id] = done, since_s, per_s, saved, max(per_s, most_per_s)
         if per_s > 0:
             self._known_per_s[job_id] = per_s

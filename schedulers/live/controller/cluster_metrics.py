@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.notifications.event_sender import DELIVERED, DROPPED, FAILED
 
 UPDATE_INTERVAL_S = 1.0  # minimum interval between updates of the gauges
+_MAX_UPDATING_SHARE = 0.01  # of the time: with 10,000 nodes an update takes 40 ms
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -39,7 +41,7 @@ class ClusterMetrics:
     """Metrics of jobs, nodes, journal records and decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._updated_s = -math.inf
+        self._updated_s, self._took_s = -math.inf, 0.0
         self._uses: dict[str, _NodeUse] = {}
         add: dict[str, Any] = {"registry": registry, "namespace": "presage_cluster"}
         self._jobs = Gauge("jobs", "Jobs, by stage", ["stage"], **add)
@@ -87,10 +89,14 @@ class ClusterMetrics:
         self._decisions.observe(seconds)
 
     def update(self, core: Core, now_s: float) -> None:
-        """Update the gauges, at most once per ``UPDATE_INTERVAL_S``."""
-        if now_s - self._updated_s < UPDATE_INTERVAL_S:
+        """Update the gauges, at most once per ``UPDATE_INTERVAL_S``, and in a part of the time."""
+        if now_s - self._updated_s < max(UPDATE_INTERVAL_S, self._took_s / _MAX_UPDATING_SHARE):
             return
-        self._updated_s = now_s
+        began_s = time.monotonic()
+        self._update(core)
+        self._updated_s, self._took_s = now_s, time.monotonic() - began_s
+
+    def _update(self, core: Core) -> None:
         uses = self._use_of_nodes(core)
         for stage in Stage:
             self._jobs.labels(stage.value).set(core.state.stages[stage])

@@ -355,12 +355,7 @@ class Core:
                 f"another agent has the node name {report.node!r}; use another --node, or wait "
                 "until its lease has expired"
             )
-        by_kind = {
-            kind: (memory_bytes, name)
-            for name, node in self.state.nodes.items()
-            if name != report.node and not node.lost
-            for kind, memory_bytes in node.kinds
-        }
+        by_kind = self._memory_of({device.kind for device in report.devices}, report.node)
         for device in report.devices:
             memory_bytes, name = by_kind.setdefault(device.kind, (device.memory_bytes, report.node))
             if memory_bytes != device.memory_bytes:
@@ -370,6 +365,17 @@ class Core:
                     "kind with --device"
                 )
         return ""
+
+    def _memory_of(self, kinds: set[str], node: str) -> dict[str, tuple[int, str]]:
+        """Return the memory of kinds of devices, and a node other than ``node`` that has them."""
+        found: dict[str, tuple[int, str]] = {}
+        for name, other in self.state.nodes.items():
+            if len(found) == len(kinds):
+                break
+            for kind, memory_bytes in other.devices if name != node and not other.lost else ():
+                if kind in kinds:
+                    found.setdefault(kind, (memory_bytes, name))
+        return found
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""
@@ -590,23 +596,26 @@ class Core:
         """Update the view for the nodes that have changed; return whether that is possible."""
         if view.quotas is not self.state.users.quotas:
             return False
-        changed, self._changed_nodes = self._changed_nodes, {}
-        for name, reported in self.nodes.items():
-            if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
-                break
-            if view.has_node(name):
-                changed[name] = None
-        for name in changed:
+        updated: list[tuple[LiveNode, bool]] = []
+        joined: list[LiveNode] = []
+        for name in self._take_changed_nodes(view, now_s):
             node = self.state.nodes.get(name)
             is_available = node is not None and not self.unavailable_reason(name, now_s)
             if node is None or not view.has_devices_of(node):
-                if is_available or view.has_node(name):
+                if node is not None and is_available and view.can_add(node):
+                    joined.append(node)
+                elif is_available or view.has_node(name):
                     return False
-                continue
+                else:
+                    continue
+            updated.append((node, is_available))
+        if joined:
+            view.add_nodes(joined, self.state)
+        for node, is_available in updated:
             view.update_node(
                 node,
                 self.state,
-                self.nodes[name].tasks,
+                self.nodes[node.name].tasks,
                 now_s,
                 is_available=is_available,
                 withdrawn=withdrawn_devices(self.state, node),
@@ -617,6 +626,16 @@ class Core:
         if forecasts is not view.forecasts:
             view.renew_forecasts(forecasts, self.state)
         return True
+
+    def _take_changed_nodes(self, view: SchedulingView, now_s: float) -> dict[str, None]:
+        """Return the nodes that have changed since the last decision, or have become silent."""
+        changed, self._changed_nodes = self._changed_nodes, {}
+        for name, reported in self.nodes.items():
+            if now_s - reported.reported_s <= self._suspect_s:  # and so have all after it
+                break
+            if view.has_node(name):
+                changed[name] = None
+        return changed
 
     def _make_view(self, now_s: float) -> SchedulingView | None:
         """Return a new view; None if no node is available."""

@@ -1,16 +1,17 @@
 """The cluster as policies see it: a ledger of the available nodes, built from agents' reports.
 
-It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when new
-nodes join. A node that becomes unavailable stays in it, as a node that is down, while others like
-it are available: policies and jobs see no difference then. A job that is leaving its node, or is on
-an unavailable node, is not in it.
+It can be rebuilt from the replayed state and the last reports at any time. A node that becomes
+unavailable stays in it, as a node that is down, while others like it are available: policies and
+jobs see no difference then. A new node like others is added behind them. The view is rebuilt for
+new kinds and sizes of nodes. A job that is leaving its node, or is on an unavailable node, is not
+in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,7 +50,7 @@ from presage.schedulers.live.controller.replayed_state import (
     ReplayedState,
     Stage,
 )
-from presage.schedulers.live.protocol.node_devices import node_name
+from presage.schedulers.live.protocol.node_devices import make_parts, node_name
 from presage.schedulers.live.protocol.wire import write_prediction
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -147,6 +148,38 @@ class SchedulingView:
         if there is None or self.nodes[node.name] != node.devices:
             return False
         return self.device_ids[there.start : there.stop] == tuple(node.history_ids)
+
+    def can_add(self, node: LiveNode) -> bool:
+        """Return whether a node is new, and of kinds and sizes that other nodes here have."""
+        if node.name in self._devices:
+            return False
+        memory_of = self.cluster.memory_of
+        return all(
+            (part.kind, part.devices) in self._available
+            and part.memory_bytes == memory_of[part.kind]
+            for part in make_parts(node.name, node.kinds)
+        )
+
+    def add_nodes(self, nodes: Sequence[LiveNode], state: ReplayedState) -> None:
+        """Add available nodes, for which :meth:`can_add` is true, without jobs.
+
+        Jobs for which there were too few devices are pending again.
+        """
+        parts = [part for node in nodes for part in make_parts(node.name, node.kinds)]
+        self.cluster = self.cluster.extended(parts)
+        self._available.update((part.kind, part.devices) for part in parts)
+        self.device_ids = (*self.device_ids, *(one for node in nodes for one in node.history_ids))
+        self.ledger.extend(self.cluster, self.device_ids)
+        first, sizes = len(self.node_number), [len(node.devices) for node in nodes]
+        numbers = np.repeat(np.arange(len(sizes)) + len(self.nodes), sizes)
+        self.node_number = np.concatenate((self.node_number, numbers))
+        for node, size in zip(nodes, sizes, strict=True):
+            self.nodes[node.name] = node.devices
+            self._devices[node.name] = range(first, first + size)
+            first += size
+        unschedulable, self.unschedulable = self.unschedulable, {}
+        for job_id in unschedulable:
+            self._note_new(state.jobs[job_id])
 
     @property
     def is_representative(self) -> bool:

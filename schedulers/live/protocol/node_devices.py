@@ -12,7 +12,7 @@ PART = "/"  # between the name of a node and the number of a part with one kind 
 
 def make_cluster(nodes: Iterable[tuple[str, Iterable[tuple[str, int]]]]) -> Cluster:
     """Return the cluster of nodes, given by name and the kind and memory of each device."""
-    return Cluster(tuple(part for name, devices in nodes for part in _parts(name, devices)))
+    return Cluster(tuple(part for name, devices in nodes for part in make_parts(name, devices)))
 
 
 def node_name(part: Node) -> str:
@@ -26,6 +26,7 @@ def part_sizes(devices: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
         yield kind, len(list(run))
 
 
-def _parts(name: str, devices: Iterable[tuple[str, int]]) -> Iterator[Node]:
+def make_parts(name: str, devices: Iterable[tuple[str, int]]) -> Iterator[Node]:
+    """Yield the parts of a live node with devices of one kind each."""
     for number, ((kind, memory_bytes), run) in enumerate(groupby(devices)):
         yield Node(f"{name}{PART}{number}", len(list(run)), kind, memory_bytes)

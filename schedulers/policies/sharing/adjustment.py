@@ -5,7 +5,9 @@ It covers an agent's own node in a live cluster, and all nodes in the simulator.
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from presage.schedulers.core.action import Action, Pause, Resize, Resume
@@ -14,7 +16,7 @@ from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
-from presage.schedulers.core.state import State
+from presage.schedulers.core.state import ChangeMark, State
 from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
 from presage.schedulers.policies.sharing.needs import share_of
 from presage.schedulers.policies.sharing.reclaim import release
@@ -64,29 +66,83 @@ class _Passed(NamedTuple):
 class PassedChecks:
     """Checks of running jobs that need not be repeated yet, under the same forecasts.
 
-    In a large cluster most jobs have the compute that they need, and meet their SLO by far.
+    In a large cluster most jobs have the compute that they need, and meet their SLO by far. Only
+    jobs that have changed, or whose time has come, are checked again.
+
+    Attributes
+    ----------
+    sensitive : int
+        Number of latency-sensitive jobs among them.
     """
 
     def __init__(self, forecasts: Forecasts) -> None:
         self._forecasts = forecasts
         self._last_s = -math.inf
-        self.by_job: dict[str, _Passed] = {}
+        self._mark: ChangeMark | None = None  # at the last check
+        self._held: dict[str, _Passed] = {}
+        self._due: list[tuple[float, str]] = []  # heap of the ends of held checks
+        self._open: set[str] = set()  # jobs that have to be checked each time
+        self.sensitive = 0
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._held
 
     def are_for(self, forecasts: Forecasts, now_s: float) -> bool:
         """Return whether they are valid under forecasts; time must not go back meanwhile."""
         is_later, self._last_s = now_s >= self._last_s, now_s
         return is_later and forecasts is self._forecasts
 
-    def still_hold(self, job_id: str, status: JobStatus, state: State) -> _Passed | None:
-        """Return the check of a job if nothing has changed since; else None."""
-        found = self.by_job.get(job_id)
-        if found is None or found.status is not status or state.now_s >= found.until_s:
-            return None
-        if found.reports:
-            progress, use = state.last_reports(job_id)
-            if progress is not found.reports[0] or use is not found.reports[1]:
-                return None
-        return found
+    def begin(self, state: State) -> list[tuple[str, JobStatus]]:
+        """Return the running jobs to check, in the order in which they started."""
+        changed = None if self._mark is None else state.changed_since(self._mark)
+        self._mark = state.mark()
+        if changed is None:
+            self._held.clear()
+            self._open.clear()
+            self.sensitive = 0
+            return [*state.running.items()]
+        while self._due and self._due[0][0] <= state.now_s:
+            changed.add(heapq.heappop(self._due)[1])
+        changed |= self._open
+        self._open.clear()
+        running = [job_id for job_id in changed if job_id in state.running]
+        for job_id in changed.difference(running):
+            self._drop(job_id)
+        running.sort(key=state.run_number)
+        found = [(job_id, state.running[job_id]) for job_id in running]
+        return [one for one in found if not self._still_holds(*one, state)]
+
+    def hold(self, job_id: str, check: _Passed) -> None:
+        """Add the check of a job that needs no action."""
+        self._drop(job_id)
+        self._held[job_id] = check
+        self.sensitive += bool(check.reports)
+        if check.until_s < math.inf:
+            heapq.heappush(self._due, (check.until_s, job_id))
+
+    def end(self, checked: Iterable[str]) -> None:
+        """End a check of these jobs; those that are not held have to be checked each time."""
+        self._open.update(job_id for job_id in checked if job_id not in self._held)
+
+    def _still_holds(self, job_id: str, status: JobStatus, state: State) -> bool:
+        """Return whether the last check of a job need not be repeated yet; else drop it."""
+        found = self._held.get(job_id)
+        if found is None:
+            return False
+        progress, use = state.last_reports(job_id)
+        if (
+            found.status is status
+            and state.now_s < found.until_s
+            and (not found.reports or (progress is found.reports[0] and use is found.reports[1]))
+        ):
+            return True
+        self._drop(job_id)
+        return False
+
+    def _drop(self, job_id: str) -> None:
+        found = self._held.pop(job_id, None)
+        if found is not None:
+            self.sensitive -= bool(found.reports)
 
 
 class Rebalancing:
@@ -97,7 +153,7 @@ class Rebalancing:
     actions : list of Action
         Decided actions, in order.
     violated : dict of str to bool
-        Whether the SLO of each latency-sensitive job on a single device is violated (N3).
+        Whether the SLO of each checked latency-sensitive job is violated (N3).
     has_shrunk_jobs : bool
         Whether a best-effort job runs with less compute than it needs.
     """
@@ -111,8 +167,7 @@ class Rebalancing:
         settings: Settings,
         passed: PassedChecks | None = None,
     ) -> None:
-        self._passed = passed
-        self._still: dict[str, _Passed] = {}  # checks that hold now
+        self._passed = PassedChecks(forecasts) if passed is None else passed
         self._state, self._forecasts, self._settings = state, forecasts, settings
         self._capacity, self._tenants = capacity, tenants
         self.actions: list[Action] = []
@@ -123,17 +178,10 @@ class Rebalancing:
         """Check latency-sensitive jobs first, then return compute to best-effort jobs."""
         sensitive: list[tuple[Job, JobStatus]] = []
         others: list[tuple[str, JobStatus]] = []
-        for job_id, status in (*self._state.running.items(), *self._state.paused.items()):
+        jobs = [*self._passed.begin(self._state), *self._state.paused.items()]
+        for job_id, status in jobs:
             if len(status.allocations) != 1:
                 continue
-            found = None
-            if self._passed is not None:
-                found = self._passed.still_hold(job_id, status, self._state)
-            if found is not None:
-                self._still[job_id] = found
-                if found.reports:
-                    self.violated[job_id] = False
-                    continue
             job = self._state.job(job_id)
             if job.latency_sensitive:
                 sensitive.append((job, status))
@@ -144,13 +192,21 @@ class Rebalancing:
         contended = {
             status.allocations[0].device for job, status in sensitive if self.violated[job.job_id]
         }
+        others += [
+            (job_id, self._state.status(job_id))
+            for job_id in self._tenants.changed
+            if job_id in self._passed
+        ]
         for job_id, status in others:
-            if job_id not in self._still or self._tenants.has_changed(job_id):
-                is_contended = status.allocations[0].device in contended
-                self._restore(self._state.job(job_id), status, is_contended)
-        if self._passed is not None:
-            self._passed.by_job = self._still
+            is_contended = status.allocations[0].device in contended
+            self._restore(self._state.job(job_id), status, is_contended)
+        self._passed.end([job.job_id for job, _ in sensitive] + [job_id for job_id, _ in others])
         return self.actions
+
+    @property
+    def has_sensitive_jobs(self) -> bool:
+        """Whether a latency-sensitive job is on a single device."""
+        return bool(self.violated) or self._passed.sensitive > 0
 
     def _check_slo(self, job: Job, status: JobStatus) -> None:
         (allocation,), state = status.allocations, self._state
@@ -188,7 +244,7 @@ class Rebalancing:
         most_milli = self._state.most_usage_milli(job_id)
         if status.phase is Phase.RUNNING and not is_too_busy(most_milli, check.prediction):
             until_s = self._state.now_s + _ROUNDED_DOWN * slack_s
-            self._still[job_id] = _Passed(status, until_s, self._state.last_reports(job_id))
+            self._passed.hold(job_id, _Passed(status, until_s, self._state.last_reports(job_id)))
 
     def _target_share(self, milli: int, check: _Check) -> int:
         """Return the share that restores a violated SLO, in steps (N4).
@@ -238,7 +294,7 @@ class Rebalancing:
         lack = target_milli - allocation.compute_milli
         if lack <= 0:
             if status.allocations[0] == allocation:
-                self._still[job.job_id] = _Passed(status, math.inf, ())
+                self._passed.hold(job.job_id, _Passed(status, math.inf, ()))
             return
         more = (
             0 if is_contended else min(lack, int(self._capacity.compute_milli[allocation.device]))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from presage.schedulers.core.action import Action, Preempt, Resize
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
@@ -29,6 +27,7 @@ class BestEffortJobs:
         self._state, self._capacity, self._least_milli = state, capacity, least_milli
         self._changed: dict[str, Allocation] = {}
         self._evicted: set[str] = set()
+        self._on_device: dict[int, list[Tenant]] = {}  # a cache
 
     def allocation_of(self, job_id: str) -> Allocation | None:
         """Return the present allocation of a single-device job; None if it was evicted."""
@@ -36,12 +35,22 @@ class BestEffortJobs:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
-    def has_changed(self, job_id: str) -> bool:
-        """Return whether the decision has shrunk, grown or evicted a job."""
-        return job_id in self._changed or job_id in self._evicted
+    @property
+    def changed(self) -> list[str]:
+        """Jobs that the decision has shrunk, grown or evicted."""
+        return [
+            *self._changed,
+            *(job_id for job_id in self._evicted if job_id not in self._changed),
+        ]
 
     def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
+        found = self._on_device.get(device)
+        if found is None:
+            found = self._on_device[device] = self._tenants(device)
+        return found
+
+    def _tenants(self, device: int) -> list[Tenant]:
         return [
             self._tenant(job_id, device)
             for job_id in self._state.jobs_on(device)
@@ -53,13 +62,7 @@ class BestEffortJobs:
     @cached_property
     def allocated(self) -> FreeCapacity:
         """Capacity of every device that best-effort jobs held when the decision began."""
-        held = FreeCapacity(
-            np.zeros_like(self._capacity.compute_milli), np.zeros_like(self._capacity.memory_bytes)
-        )
-        for job_id, status in self._state.running.items():
-            if not self._state.job(job_id).latency_sensitive:
-                held.give(status.allocations)
-        return held
+        return self._state.best_effort()
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
         """Yield the actions of a release on a device."""
@@ -70,14 +73,18 @@ class BestEffortJobs:
 
     def evict(self, job_id: str) -> Preempt:
         """Return the eviction of a job: it saves its state and returns to the queue."""
-        self._capacity.give(self._allocations(job_id))
+        allocations = self._allocations(job_id)
+        self._capacity.give(allocations)
         self._evicted.add(job_id)
+        for allocation in allocations:
+            self._on_device.pop(allocation.device, None)
         return Preempt(job_id)
 
     def change(self, job_id: str, compute_milli: int) -> Resize:
         """Return the change of a job's share of its device."""
         (allocation,) = self._allocations(job_id)
         self._capacity.compute_milli[allocation.device] += allocation.compute_milli - compute_milli
+        self._on_device.pop(allocation.device, None)
         self._changed[job_id] = other = allocation._replace(compute_milli=compute_milli)
         return Resize(job_id, (other,))
 

@@ -32,10 +32,24 @@ class Needs(NamedTuple):
 
     def fit(self, capacity: FreeCapacity, devices: DeviceColumns) -> NDArray[np.bool_]:
         """Return which devices have enough free compute and memory (C2), of shape (devices,)."""
-        fits: NDArray[np.bool_] = (
-            capacity.compute_milli >= np.array(self.compute_milli)[devices.kind]
-        )
+        if len(devices.kinds) == 1:  # in a large cluster a look-up by device takes longest
+            compute_milli, memory_bytes = self.compute_milli[0], self.memory_bytes[0]
+            fits: NDArray[np.bool_] = capacity.compute_milli >= compute_milli
+            fits &= capacity.memory_bytes >= memory_bytes
+            return fits
+        fits = capacity.compute_milli >= np.array(self.compute_milli)[devices.kind]
         fits &= capacity.memory_bytes >= np.array(self.memory_bytes)[devices.kind]
+        return fits
+
+    def fit_on(
+        self, numbers: NDArray[np.int64], capacity: FreeCapacity, devices: DeviceColumns
+    ) -> NDArray[np.bool_]:
+        """Return :meth:`fit` of the devices with these numbers, of the shape of ``numbers``."""
+        kind = devices.kind[numbers]
+        fits: NDArray[np.bool_] = (
+            capacity.compute_milli[numbers] >= np.array(self.compute_milli)[kind]
+        )
+        fits &= capacity.memory_bytes[numbers] >= np.array(self.memory_bytes)[kind]
         return fits
 
 

@@ -87,6 +87,8 @@ def release(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> Rele
 def _evicted(lack_milli: int, lack_bytes: int, tenants: Sequence[Tenant]) -> tuple[Tenant, ...]:
     """Return the smallest set of evictions that is enough, if all other jobs are shrunk."""
     lack_milli -= sum(tenant.spare_milli for tenant in tenants)  # the rest needs evictions
+    if lack_milli <= 0 and lack_bytes <= 0:
+        return ()
     for count in range(_fewest(lack_milli, lack_bytes, tenants), len(tenants) + 1):
         if comb(len(tenants), count) > MOST_SETS:
             return _greedy_set(lack_milli, lack_bytes, tenants)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from random import Random
@@ -31,7 +31,7 @@ from presage.schedulers.policies.sharing.adjustment import (
 from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
 from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.needs import Needs
-from presage.schedulers.policies.sharing.node_choice import choose_node
+from presage.schedulers.policies.sharing.node_choice import choose_node, most_free
 from presage.schedulers.policies.sharing.reclaim import Release, release
 from presage.schedulers.policies.sharing.sharing_settings import Settings
 from presage.schedulers.policies.sharing.workload_cache import WorkloadCache
@@ -124,7 +124,7 @@ class Sharing(Policy):
             passed = self._current_checks(forecasts, state.now_s)
             rebalancing = Rebalancing(state, forecasts, capacity, tenants, self.settings, passed)
             actions += rebalancing.run()
-            again = rebalancing.has_shrunk_jobs or bool(rebalancing.violated)
+            again = rebalancing.has_shrunk_jobs or rebalancing.has_sensitive_jobs
         if len(state.pending):
             ties = rng if self._at_random else None
             workload_keys = self._current_cache(state, forecasts)
@@ -277,16 +277,12 @@ class _Serving:
         unfit = self._workload_keys.unfit[job.latency_sensitive]
         drained = self._drained_for(urgent=job.latency_sensitive)
         fits = unfit.fitting(self._cache_key(job), needs, self._capacity, drained)
-        if fits is None:
-            return None
         if among is not None:
-            fits &= among
-        if self._on_node:
-            fitting = np.flatnonzero(fits).tolist()
-        else:
+            fits = fits[among[fits]]
+        if not self._on_node:
             node = choose_node(fits, self._capacity, self._devices, self._ties)
-            devices = () if node is None else self._state.cluster.devices_of(node)
-            fitting = [device for device in devices if fits[device]]
+            fits = fits[self._devices.node[fits] == node]
+        fitting: list[int] = fits.tolist()
         if not fitting:
             return None
         return choose_device(job, fitting, self._state, self._capacity, self._forecasts)
@@ -312,9 +308,20 @@ class _Serving:
         """Return a mask of the drained devices, which a job must not use."""
         return self._none_drained if urgent and not self._drained_for_all else self._drained
 
-    def _note_freed_capacity(self, before: FreeCapacity) -> None:
+    def _reclaim(self, devices: Iterable[int], make: Callable[[], Iterable[Action]]) -> None:
+        """Add actions that free capacity of devices, and note it."""
+        capacity = self._capacity
+        before = {
+            device: (int(capacity.compute_milli[device]), int(capacity.memory_bytes[device]))
+            for device in devices
+        }
+        self.actions += make()
         for cache in self._workload_keys.unfit.values():
-            cache.grow(before, self._capacity)
+            cache.grow(before)
+
+    def _devices_of(self, job_ids: Iterable[str]) -> set[int]:
+        statuses = map(self._state.status, job_ids)
+        return {allocation.device for status in statuses for allocation in status.allocations}
 
     def _at_home(self, needs: Needs, home: int) -> int | None:
         """Return the device that a job was on, if it fits there again."""
@@ -348,9 +355,8 @@ class _Serving:
         candidates = np.flatnonzero(
             needs.fit(reclaimable, self._devices) & ~self._drained_for(urgent=True)
         )
-        candidates = candidates[np.argsort(-capacity.compute_milli[candidates], kind="stable")]
         found: list[tuple[tuple[int, float, int], int, Release]] = []
-        for device in candidates.tolist():
+        for device in most_free(candidates, capacity.compute_milli):
             allocation = self._allocation(needs, device)
             released = release(
                 allocation.compute_milli - int(capacity.compute_milli[device]),
@@ -364,9 +370,8 @@ class _Serving:
         if not found:
             return False
         _, device, released = min(found)
-        before = capacity.copy()
-        self.actions += self._tenants.carry_out(released, device)
-        self._note_freed_capacity(before)
+        touched = {device, *self._devices_of(released.evicted)}
+        self._reclaim(touched, lambda: self._tenants.carry_out(released, device))
         self.needs_check = True
         return self._start(job, (self._allocation(needs, device),))
 
@@ -400,12 +405,10 @@ class _Serving:
         allocations = place_consolidated(job, state.cluster, freed)
         if allocations is None:
             return False
-        before = self._capacity.copy()
-        for job_id in dict.fromkeys(
+        evicted = dict.fromkeys(
             job_id for allocation in allocations for job_id in held.get(allocation.device, ())
-        ):
-            self.actions.append(self._tenants.evict(job_id))
-        self._note_freed_capacity(before)
+        )
+        self._reclaim(self._devices_of(evicted), lambda: map(self._tenants.evict, evicted))
         return self._start(job, allocations)
 
     def _start(self, job: Job, allocations: tuple[Allocation, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,13 @@ class Unfit:
         self._workload_keys: set[Hashable] = set()
         self._last_capacity: FreeCapacity | None = None  # after the last decision; or less
         self._unfit_now: set[Hashable] = set()  # keys that fit nowhere in this decision
-        self._grown = np.zeros(0, np.intp)  # devices whose free capacity has grown
-        self._least: FreeCapacity | None = None  # free capacity before an eviction
+        self._grown = np.zeros(0, np.int64)  # devices whose free capacity has grown, in order
+        # Least free compute and memory of devices before evictions in this decision.
+        self._least: dict[int, tuple[int, int]] = {}
 
     def begin(self, capacity: FreeCapacity) -> None:
         """Begin a decision with this free capacity."""
-        self._unfit_now, self._least = set(), None
+        self._unfit_now, self._least = set(), {}
         if self._last_capacity is not None:
             self._grown = np.flatnonzero(_has_grown(self._last_capacity, capacity))
 
@@ -42,56 +43,45 @@ class Unfit:
         needs: Needs,
         capacity: FreeCapacity,
         drained: NDArray[np.bool_],
-    ) -> NDArray[np.bool_] | None:
-        """Return the devices that fit, except the ``drained`` ones; None if there are none (C2).
+    ) -> NDArray[np.int64]:
+        """Return the devices that fit, in order, except the ``drained`` ones (C2).
 
-        Result and ``drained`` have shape (devices,).
+        ``drained`` has shape (devices,).
         """
-        if workload_key in self._workload_keys and not self._fits_grown_device(
-            needs, capacity, drained
-        ):
+        if workload_key in self._workload_keys:
+            grown = self._grown
+            fits = grown[needs.fit_on(grown, capacity, self._devices) & ~drained[grown]]
+        else:
+            fits = np.flatnonzero(needs.fit(capacity, self._devices) & ~drained)
+        if not len(fits):
             self._unfit_now.add(workload_key)
-            return None
-        fits = needs.fit(capacity, self._devices) & ~drained
-        if fits.any():
-            return fits
-        self._unfit_now.add(workload_key)
-        return None
+        return fits
 
-    def grow(self, before: FreeCapacity, capacity: FreeCapacity) -> None:
-        """Note that the decision has freed capacity since ``before``."""
-        more = _has_grown(before, capacity)
-        self._grown = np.union1d(self._grown, np.flatnonzero(more))
-        least = self._least if self._least is not None else before
-        self._least = _minimum(least, before)
+    def grow(self, before: Mapping[int, tuple[int, int]]) -> None:
+        """Note that the decision has freed capacity of devices.
+
+        Parameters
+        ----------
+        before : mapping of int to (int, int)
+            Free compute and memory of these devices before.
+        """
+        self._grown = np.union1d(self._grown, np.array([*before], np.int64))
+        for device, (compute_milli, memory_bytes) in before.items():
+            least = self._least.get(device, (compute_milli, memory_bytes))
+            self._least[device] = min(least[0], compute_milli), min(least[1], memory_bytes)
 
     def end(self, capacity: FreeCapacity, drained: NDArray[np.bool_]) -> None:
         """End a decision with this free capacity and these ``drained`` devices."""
+        last = capacity.copy()
         # Keys that fitted nowhere before an eviction were not checked again after it.
-        last = capacity.copy() if self._least is None else _minimum(self._least, capacity)
+        for device, (compute_milli, memory_bytes) in self._least.items():
+            last.compute_milli[device] = min(last.compute_milli[device], compute_milli)
+            last.memory_bytes[device] = min(last.memory_bytes[device], memory_bytes)
         last.compute_milli[drained] = _NO_CAPACITY
         self._workload_keys, self._last_capacity = self._unfit_now, last
-
-    def _fits_grown_device(
-        self, needs: Needs, capacity: FreeCapacity, drained: NDArray[np.bool_]
-    ) -> bool:
-        grown = self._grown
-        if not len(grown):
-            return False
-        kind = self._devices.kind[grown]
-        fits = capacity.compute_milli[grown] >= np.array(needs.compute_milli)[kind]
-        fits &= capacity.memory_bytes[grown] >= np.array(needs.memory_bytes)[kind]
-        return bool((fits & ~drained[grown]).any())
 
 
 def _has_grown(before: FreeCapacity, capacity: FreeCapacity) -> NDArray[np.bool_]:
     """Return which devices have more free compute or memory than before."""
     more: NDArray[np.bool_] = capacity.compute_milli > before.compute_milli
     return more | (capacity.memory_bytes > before.memory_bytes)
-
-
-def _minimum(one: FreeCapacity, other: FreeCapacity) -> FreeCapacity:
-    return FreeCapacity(
-        np.minimum(one.compute_milli, other.compute_milli),
-        np.minimum(one.memory_bytes, other.memory_bytes),
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -66,7 +67,7 @@ class Forgetful(Sharing):
     """Remembers nothing from one decision to the next."""
 
     def decide(self, state, forecasts, rng):
-        self._shapes = None
+        self._workload_keys = self._passed = None
         return super().decide(state, forecasts, rng)
 
 
@@ -79,7 +80,7 @@ class Forgetful(Sharing):
     ageing_s=st.sampled_from((math.inf, 5.0, 2.0)),
     ties=st.sampled_from(("first", "random")),
 )
-def test_the_cache_of_unfit_workload_keys_changes_no_decision(
+def test_what_is_remembered_between_decisions_changes_none(
     made, devices, milli, gib, ageing_s, ties
 ):
     jobs, ground_truth = made
@@ -95,6 +96,31 @@ def test_the_cache_of_unfit_workload_keys_changes_no_decision(
 
     found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
     assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
+
+
+def test_what_is_remembered_changes_no_decision_about_a_thousand_full_nodes():
+    """Jobs are late, shrunk, evicted and started again on all nodes."""
+    drawn = random.Random(1)
+    jobs = [
+        job(f"j{i}", 2.0 * (i // 100), model=drawn.choice("abc"), latency_sensitive=i % 3 == 0)
+        for i in range(4_000)
+    ]
+    ground_truth = {one.job_id: drawn.uniform(30.0, 90.0) for one in jobs}
+    predictions = ByModel(
+        a=RuntimePrediction(50.0, 700, 6 * GIB, high_s=55.0),
+        b=RuntimePrediction(60.0, 400, 9 * GIB, high_s=66.0),
+        c=RuntimePrediction(70.0, 200, 5 * GIB, high_s=80.0),
+    )
+    devices = Cluster(tuple(Node(f"n{i}", 1, "v100", 16 * GIB) for i in range(1_000)))
+
+    def run(policy):
+        return simulated(
+            devices, policy, jobs, ground_truth, forecaster=predictions, pass_interval_s=2.0
+        )
+
+    found = run(Sharing())
+    assert found.preemptions > 100
+    assert [*found.log.lines()] == [*run(Forgetful()).log.lines()]
 
 
 @pytest.mark.parametrize("name", POLICIES)

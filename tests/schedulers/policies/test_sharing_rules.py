@@ -109,7 +109,8 @@ def resources(*left):
 
 def chosen(columns, capacity, rng=None, **need):
     needs = Needs(tuple(10 * need[kind] for kind in columns.kinds), (1,) * len(need))
-    node = choose_node(needs.fit(capacity, columns), capacity, columns, rng)
+    fitting = np.flatnonzero(needs.fit(capacity, columns))
+    node = choose_node(fitting, capacity, columns, rng)
     return None if node is None else "abc"[node]
 
 

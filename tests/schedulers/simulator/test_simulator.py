@@ -229,6 +229,35 @@ def test_the_policy_does_not_decide_without_events():
     assert decided_at == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
 
 
+@pytest.mark.parametrize("name", POLICIES)
+@settings(deadline=None, max_examples=20)
+@given(trace=traces(), interval_s=st.sampled_from((0.1, 0.5, 3.0)))
+def test_a_policy_decides_at_scheduling_passes_and_events_take_effect_at_once(
+    name, trace, interval_s
+):
+    jobs, ground_truth = trace
+    done = simulated(cluster(2, 2), policy_of(name), jobs, ground_truth, pass_interval_s=interval_s)
+
+    decided = {at_s for at_s, kind, *_ in done.log.entries if kind == "decide"}
+    assert all(at_s == round(at_s / interval_s) * interval_s for at_s in decided)
+    submitted = {one: at_s for at_s, kind, one, _ in done.log.entries if kind == "submit"}
+    assert submitted == {one.job_id: one.submit_s for one in jobs}
+    assert {one.job.job_id for one in done.results} == ground_truth.keys()
+    for one in done.results:
+        assert one.phase is Phase.FINISHED
+        if one.status.starts == 1 and name not in ("pollux", "elastic"):
+            taken_s = one.end_s - one.first_start_s
+            assert taken_s >= ground_truth[one.job.job_id] - 1e-9
+
+
+def test_a_job_waits_for_the_next_pass_and_ends_between_two():
+    jobs = [job("a", 0.5), job("b", 0.7)]
+    done = simulated(cluster(1), Fifo(), jobs, {"a": 2.25, "b": 1.0}, pass_interval_s=1.0)
+
+    times = {one.job.job_id: (one.first_start_s, one.end_s) for one in done.results}
+    assert times == {"a": (1.0, 3.25), "b": (4.0, 5.0)}
+
+
 class Sizes(TraceDurations):
     """Jobs of a size each; two on a device take turns."""
 

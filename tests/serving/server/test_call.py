@@ -698,6 +698,47 @@ def test_a_stream_ends_when_its_token_is_revoked(tokens):
     asyncio.run(main())
 
 
+def test_a_stream_ends_when_its_token_expires_although_the_tokens_are_the_same(tokens):
+    _known, token = tokens
+    digest, now_s = hashlib.sha256(token["predict"].encode()).hexdigest(), [5.0]
+    caller = Caller("a", frozenset({"predict"}), expires_unix_s=10.0)
+    known = Tokens({digest: caller}, clock=lambda: now_s[0])
+
+    async def main():
+        async with serving(calls_with(tokens=lambda: known)) as (_, ask):
+            call = ask("Each", metadata=bearer(token["predict"]))
+            for _ in range(3):
+                await call.write(b"a")
+                assert await call.read() == b"a"
+            now_s[0] = 10.0
+            await call.write(b"b")
+            code, details = await ended(call.read())
+            assert code is Code.UNAUTHENTICATED
+            assert "has expired" in details
+
+    asyncio.run(main())
+
+
+def test_messages_of_an_open_stream_are_not_compared_with_all_tokens_again(tokens, monkeypatch):
+    known, token = tokens
+    compared = []
+    authenticate = Tokens.authenticate_token
+    monkeypatch.setattr(
+        Tokens, "authenticate_token",
+        lambda self, text: (compared.append(text), authenticate(self, text))[1],
+    )  # fmt: skip
+
+    async def main():
+        async with serving(calls_with(tokens=lambda: known)) as (_, ask):
+            call = ask("Each", metadata=bearer(token["predict"]))
+            for _ in range(5):
+                await call.write(b"a")
+                assert await call.read() == b"a"
+
+    asyncio.run(main())
+    assert len(compared) == 1
+
+
 def test_a_stream_accepts_no_request_after_its_token_is_revoked(tokens):
     known, token = tokens
     let_in, taken = [known], []

@@ -26,10 +26,10 @@ _FIRST_RETRY_S = 0.2
 _OUTCOMES_S = 5.0  # between attempts to report outcomes
 _REJECTED = frozenset((grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT))
 _UNAUTHORIZED = frozenset((grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED))
-_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 2 * MAX_MESSAGE_BYTES),  # a part of its orders
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -130,9 +130,9 @@ async def _attach(
     """Open one stream and serve it until it ends."""
     channel_credentials = credentials.channel_credentials()
     channel = (
-        grpc.aio.insecure_channel(target, options=_OPTIONS)
+        grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         if channel_credentials is None
-        else grpc.aio.secure_channel(target, channel_credentials, options=_OPTIONS)
+        else grpc.aio.secure_channel(target, channel_credentials, options=CHANNEL_OPTIONS)
     )
     async with channel:
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from presage.schedulers.live.controller.server import cluster_service, node_serv
 from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.serving.admission.backlog import Backlog, server_ids
-from presage.serving.admission.connection_limits import Connections
+from presage.serving.admission.connection_limits import MAX_CONNECTIONS_PER_HOST, Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
 from presage.serving.admission.malloc import MemoryTrimmer
 from presage.serving.admission.open_calls import OpenCalls
@@ -40,12 +41,16 @@ _LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the local token
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 # As many calls as a dozen connections can open at once, so that no burst is rejected.
 _MAX_WAITING = 4_000
+MAX_CONNECTIONS = 20_000  # a large cluster has 10,000 agents with a connection each
 _OPTIONS: ChannelOptions = (
     *bounded_options(MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),  # a list of all jobs
-    ("grpc.keepalive_time_ms", 10_000),
+    # Longer than between heartbeats: the connections of a large cluster need no pings.
+    ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # After a stall of a minute, three pings of each agent arrive at once.
+    ("grpc.http2.max_ping_strikes", 10),
 )
 
 
@@ -57,6 +62,8 @@ async def run_controller(
     metrics: Metrics,
     leaders: Path,
     history: Path | None = None,
+    *,
+    max_connections_per_host: int = MAX_CONNECTIONS_PER_HOST,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs and agents continue without the controller.
 
@@ -66,6 +73,8 @@ async def run_controller(
         Folder for the files of the leaders of elastic jobs.
     history : Path, optional
         File with the history of the cluster; without it, none is recorded.
+    max_connections_per_host : int
+        Limit on the connections of one host.
 
     Raises
     ------
@@ -84,7 +93,10 @@ async def run_controller(
     before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
-    open_calls, connections = OpenCalls(), Connections(lambda: port)
+    open_calls = OpenCalls()
+    connections = Connections(
+        lambda: port, max_per_host=max_connections_per_host, max_connections=MAX_CONNECTIONS
+    )
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
     access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
@@ -145,6 +157,8 @@ async def _serve(
     await server.start()
     served.set_serving()
     on_ready()
+    # The state of a large cluster is millions of objects, which full collections need not visit.
+    gc.freeze()
     deciding = asyncio.create_task(controller.run())
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((deciding, waiting), return_when=asyncio.FIRST_COMPLETED)

@@ -26,7 +26,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
 MAX_DEVICES = 1024  # of a node
 MAX_SIGNALS = 1024  # of a report
 MAX_NAME_LENGTH = 128
-ANSWERS_PER_LEASE = 8  # to heartbeats: an answer takes as long as what it answers
+ANSWERS_PER_LEASE = 5  # to heartbeats: an answer takes as long as what it answers
 
 
 class NodeService:

@@ -51,6 +51,13 @@ class ScenarioOptions:
     ] = None
     load: Annotated[float, typer.Option(help="Factor on the arrival rate of jobs.")] = 1.0
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0
+    pass_interval_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two scheduling passes, for large clusters; 0 for a decision at "
+            "each event.",
+        ),
+    ] = 0.0
     predictor: Annotated[
         str,
         typer.Option(

@@ -78,14 +78,52 @@ def test_a_lost_node_updates_the_view_and_its_jobs_start_elsewhere(world):
     assert view.has_node(lost)
 
 
-def test_a_new_node_and_other_devices_make_a_new_view(world):
-    view = world.core.view(world.now_s)
-    world.report("d", (V100,))
-    assert not is_kept(world, view)
-
+def test_new_nodes_like_others_update_the_view_and_get_jobs(world):
     view = world.core.view(world.now_s)
     world.report("d", (V100, V100))
-    assert not is_kept(world, view)
+    world.report("e", (V100, V100))
+    assert is_kept(world, view)
+    assert view.has_node("d")
+    assert view.available_nodes == 5
+    assert view.cluster.devices == 10
+    assert view.device("e", 1) == 9
+    assert view.node_of(9) == "e"
+
+    world.submit(*(f"w{number}" for number in range(9)), model="800")
+    world.decide()
+    assert {"d", "e"} <= {world.core.state.jobs[f"w{number}"].node for number in range(9)}
+    for node in ("a", "b", "c", "d", "e"):
+        report_tasks(world, node)
+    assert is_kept(world, view)
+
+
+def test_a_new_node_that_leaves_and_returns_updates_the_view(world):
+    view = world.core.view(world.now_s)
+    world.report("d", (V100, V100))
+    for undo in (False, True):
+        assert is_kept(world, view)
+        assert view.has_node("d") is not undo
+        world.write(world.core.drain("d", undo=undo, evict=False, now_s=world.now_s))
+    assert is_kept(world, view)
+    assert view.has_node("d")
+
+
+def test_a_gang_that_needs_more_devices_than_there_are_is_pending_once_a_node_joins(world):
+    world.submit("elastic", gpus=8, min_gpus=8, max_gpus=9)
+    view = world.core.view(world.now_s)
+    assert "elastic" in view.unschedulable
+
+    world.report("d", (V100, V100))
+    assert is_kept(world, view)
+    assert "elastic" not in view.unschedulable
+    assert "elastic" in {job.job_id for job in view.ledger.pending}
+
+
+def test_a_node_of_a_new_size_or_kind_and_other_devices_make_a_new_view(world):
+    for devices in ((V100,), (V100, V100), (K80, K80), (V100, K80)):
+        view = world.core.view(world.now_s)
+        world.report("d", devices)
+        assert not is_kept(world, view)
 
 
 def test_the_last_node_of_a_kind_or_size_leaves_the_view(world):
