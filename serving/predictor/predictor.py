@@ -309,12 +309,7 @@ class Predictor:
             quantiles = move_quantiles(quantiles, offsets.errors, INTERFERENCE)
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
-            slowdowns=Quantiles(
-                quantiles,
-                inside,
-                known_ratios(self._slowdown_error_ratios, codes, classes),
-                offsets,
-            ),
+            slowdowns=Quantiles(quantiles, inside, ratios, offsets),
             sizes=sizes.tolist(),
             fits=[
                 bool(quantiles[:, self._median].sum() <= capacity)
