@@ -64,7 +64,8 @@ class Widening:
                 left = known.job_left, known.device_left, known.device_left
                 factors[i] = narrowed_factors(self._tables[i, classes], novelty[i], left)
         out = widen(quantiles, factors, self._median, odds=self._is_fraction)
-        return np.maximum(out, self._minimum, out=out)
+        np.maximum(out, self._minimum, out=out)
+        return out
 
 
 def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) -> Array:

@@ -157,10 +157,10 @@ def _varint(value):
 
 @given(data=st.data())
 def test_damaged_requests_are_read_as_protobuf_reads_them(request_bytes, data):
-    content = bytearray(request_bytes)
+    damaged = bytearray(request_bytes)
     for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content = bytes(content[: data.draw(st.integers(0, len(content)))])
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    content = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
 
     found = read_serialized_jobs(content)
 
@@ -193,7 +193,7 @@ def test_operators_of_an_unknown_kind_are_left_to_python():
         kind: str = "Conv3000"
         phase: str = "forward"
         shape: str = ""
-        flops: float = 1.0
+        flops: object = 1.0
         bytes_moved: float = 1.0
         count: int = 1
         input_elements_max: int = 1
