@@ -74,6 +74,7 @@ clean: ## remove everything that `make` made, the measurements of this machine t
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/baselines data/evaluation
 	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
+	rm -f src/presage/native/*.so
 
 .venv/.docs: .venv/.installed requirements-docs.lock
 	$(LOCKED) -r requirements-docs.lock

@@ -14,7 +14,9 @@ from presage.features.columns.column import FeatureColumn
 from presage.features.columns.job_values import JobValues
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.columns.row_values import ROW_VALUES, row_values
+from presage.features.columns.compiled_rows import write_rows
 from presage.features.device.device_table import DEVICE_VALUES
+from presage.native import compiled
 from presage.system.arrays import Matrix
 
 # Limit on operators per chunk of rows, counted once for every row: a dozen numbers for each fit in
@@ -54,6 +56,10 @@ class ColumnPlan:
         return out
 
     def _write(self, out: Matrix, rows: PlacementTable, job_values: Matrix) -> None:
+        if compiled.hot_path is not None:
+            columns = self._numerators, self._denominators, self._min_denominators
+            write_rows(compiled.hot_path, out, rows, job_values, columns)
+            return
         by_job = job_values.take(rows.job, axis=0)
         by_device = rows.devices.values.take(rows.device, axis=0)
         values = np.concatenate((by_job, by_device, *row_values(rows, by_job, by_device)), axis=1)

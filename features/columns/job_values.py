@@ -12,6 +12,7 @@ from presage.features.columns.column import OpMax, OpSum, Quantity
 from presage.features.graph.op_class import OP_CLASSES
 from presage.features.job.job_table import JOB_SCALARS, OP_VALUES, JobTable
 from presage.features.job.kernel_memory import BYTES_OF_INPUT, KERNELS, LARGEST_INPUTS, kernel_bytes
+from presage.native import compiled
 from presage.system.arrays import Matrix
 
 # Positions of the inputs of a row's times and memory: the first and the last quantity.
@@ -60,12 +61,19 @@ class JobValues:
 
     def _reduce_operators(self, jobs: JobTable) -> Matrix:
         """Return sums and maxima over each job's operators, shape (jobs, sums and maxima)."""
+        if (hot_path := compiled.hot_path) is not None:
+            by_job: Matrix = np.empty((len(jobs), self._width))
+            hot_path.sum_operators(
+                by_job, jobs.op_counts, jobs.op_classes, jobs.op_values, self._values,
+                self._places, self._sum_lanes,
+            )  # fmt: skip
+            return by_job
         places = self._places.take(jobs.op_classes, axis=1) + self._width * jobs.op_jobs()
         values = jobs.op_values.take(self._values, axis=0)  # (lanes, ops)
         n, size = self._sum_lanes, len(jobs) * self._width
         out: Any = np.bincount(places[:n].ravel(), values[:n].ravel(), size)
         np.maximum.at(out, places[n:].ravel(), values[n:].ravel())
-        by_job: Matrix = out.reshape(len(jobs), self._width)
+        by_job = out.reshape(len(jobs), self._width)
         return by_job
 
 

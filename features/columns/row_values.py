@@ -19,14 +19,14 @@ LEAST_S = 1e-9  # lower bound of an operator's time
 LEAST_STEP_S = 1e-12
 
 MISFIT_KINDS = tuple((kind, shape) for kind in PRODUCTS for shape in MISFITS)
-_MISFIT = map_classes(  # operators without a misfit come last
+MISFIT = map_classes(  # operators without a misfit come last
     lambda kind, _, shape: (
         len(OPERATOR_BUCKETS) + (*MISFIT_KINDS, (kind, shape)).index((kind, shape))
     )
 )
-_PLACES = len(OPERATOR_BUCKETS) + len(MISFIT_KINDS) + 1
+PLACES = len(OPERATOR_BUCKETS) + len(MISFIT_KINDS) + 1
 
-_OVERHEAD, _CONTEXT = map(DEVICE_VALUES.index, ("op_overhead_s", "context_bytes"))
+OVERHEAD, CONTEXT = map(DEVICE_VALUES.index, ("op_overhead_s", "context_bytes"))
 
 
 def bucket_s(bucket: str) -> str:
@@ -39,17 +39,23 @@ def misfit_s(kind: str, shape: str) -> str:
     return f"misfit_s.{kind} {shape}"
 
 
-_SUMS = ("bound_s", "bound_s", "compute_s", "memory_s", "compute_bound_s", "log_ratio_s")
+SUMS = ("bound_s", "bound_s", "compute_s", "memory_s", "compute_bound_s", "log_ratio_s")
 _SCALARS = ("overhead_s", "roofline_s", "roofline_s_and_least", "memory_prior_bytes")
 ROW_VALUES = (
     *RATES,
     "share",
-    *_SUMS,
+    *SUMS,
     *_SCALARS,
     *map(bucket_s, OPERATOR_BUCKETS),
     *(misfit_s(*each) for each in MISFIT_KINDS),
     "misfit_s.none",
 )
+
+
+def row_rates(rows: PlacementTable) -> Matrix:
+    """Return ``RATES`` of each row's device at its job's precision, shape (rows, ``RATES``)."""
+    rates: Matrix = rows.devices.rates[rows.device, rows.jobs.precisions.take(rows.job)]
+    return rates
 
 
 def row_values(rows: PlacementTable, by_job: Matrix, by_device: Matrix) -> tuple[Matrix, ...]:
@@ -61,20 +67,20 @@ def row_values(rows: PlacementTable, by_job: Matrix, by_device: Matrix) -> tuple
     by_device : ndarray of shape (rows, ``DEVICE_VALUES``)
     """
     share, visits = rows.share[:, None], rows.visits()
-    rates = rows.devices.rates[rows.device, rows.jobs.precisions.take(rows.job)]
+    rates = row_rates(rows)
     op_classes = rows.jobs.op_classes.take(visits.op)
     work = rows.jobs.op_values[:2].take(visits.op, axis=1)
     seconds = op_seconds(work, rates * share, visits.row, op_classes)
     sums, by_place = _sum_operators(visits, op_classes, seconds)
-    overhead_s = by_job[:, OP_COUNT] * by_device[:, _OVERHEAD]
+    overhead_s = by_job[:, OP_COUNT] * by_device[:, OVERHEAD]
     roofline_s = np.maximum(sums[0] + overhead_s, LEAST_STEP_S)
-    memory_prior_bytes = by_device[:, _CONTEXT] + by_job[:, OWN_BYTES]
+    memory_prior_bytes = by_device[:, CONTEXT] + by_job[:, OWN_BYTES]
     scalars = np.array((overhead_s, roofline_s, roofline_s + LEAST_STEP_S, memory_prior_bytes))
     return rates, share, sums.T, scalars.T, by_place
 
 
 def _sum_operators(visits: Visits, op_classes: Ints, seconds: Matrix) -> tuple[Matrix, Matrix]:
-    """Return ``_SUMS`` over each row's operators, and their seconds by bucket and misfit.
+    """Return ``SUMS`` over each row's operators, and their seconds by bucket and misfit.
 
     ``seconds`` are the compute and memory times of operators, shape (2, visits).
     """
@@ -86,8 +92,8 @@ def _sum_operators(visits: Visits, op_classes: Ints, seconds: Matrix) -> tuple[M
     log_ratio_s = bound_s * np.log(ratio)
     sums = np.array((bound_s, bound_s, compute_s, memory_s, compute_bound_s, log_ratio_s))
     # Each operator counts twice: in its bucket, and by its misfit among operators of its kind.
-    places = np.array((bucket_positions(op_classes, ratio), _MISFIT.take(op_classes)))
-    places += _PLACES * visits.row
+    places = np.array((bucket_positions(op_classes, ratio), MISFIT.take(op_classes)))
+    places += PLACES * visits.row
     rows = len(visits.starts)
-    by_place: Any = np.bincount(places.ravel(), sums[:2].ravel(), rows * _PLACES)
-    return np.add.reduceat(sums, visits.starts, axis=1), by_place.reshape(rows, _PLACES)
+    by_place: Any = np.bincount(places.ravel(), sums[:2].ravel(), rows * PLACES)
+    return np.add.reduceat(sums, visits.starts, axis=1), by_place.reshape(rows, PLACES)

@@ -54,7 +54,7 @@ def _table(devices: Sequence[Device]) -> DeviceTable:
     rates = sheets[:, len(DEVICE_VALUES) :]
     return DeviceTable(
         tuple([device.kind for device in devices]),
-        sheets[:, : len(DEVICE_VALUES)],
+        np.ascontiguousarray(sheets[:, : len(DEVICE_VALUES)]),
         rates.reshape(len(devices), len(PRECISIONS), len(RATES)),
     )
 

@@ -13,13 +13,13 @@ from presage.features.graph.shape_class import PRODUCTS, SHAPES, SUM_LENGTH_CLAS
 from presage.system.arrays import Array, Ints
 
 # Compute over memory time, which determines the performance of products.
-_RATIOS = np.array([math.exp(-1.5), 1.0, math.exp(1.5)])
+RATIOS = np.array([math.exp(-1.5), 1.0, math.exp(1.5)])
 OPTIMIZER = "optimizer"
 
 
 def _buckets(kind: str, phase: str) -> list[str]:
     if kind in PRODUCTS:
-        return [f"{kind} {phase} {i}" for i in range(len(_RATIOS) + 1)]
+        return [f"{kind} {phase} {i}" for i in range(len(RATIOS) + 1)]
     if kind in SUM_LENGTH_CLASSES:
         return [f"{kind} {phase} {shape}" for shape in SHAPES[kind]]
     return [f"{kind} {phase}"]
@@ -40,8 +40,8 @@ def _first_bucket(kind: str, phase: str, shape: str) -> int:
     )
 
 
-_FIRST = map_classes(_first_bucket)
-_BY_RATIO = map_classes(lambda kind, phase, _: kind in PRODUCTS and phase != OPTIMIZER)
+FIRST_BUCKET = map_classes(_first_bucket)
+HAS_RATIO_BUCKETS = map_classes(lambda kind, phase, _: kind in PRODUCTS and phase != OPTIMIZER)
 
 
 def bucket_positions(op_classes: Ints, ratio: Array) -> Ints:
@@ -54,5 +54,5 @@ def bucket_positions(op_classes: Ints, ratio: Array) -> Ints:
     ratio : ndarray of shape (ops,)
         Compute over memory time.
     """
-    step = _RATIOS.searchsorted(ratio, "right")
-    return _FIRST.take(op_classes) + _BY_RATIO.take(op_classes) * step
+    step = RATIOS.searchsorted(ratio, "right")
+    return FIRST_BUCKET.take(op_classes) + HAS_RATIO_BUCKETS.take(op_classes) * step

@@ -21,7 +21,7 @@ from presage.system.arrays import Ints, Matrix
 MATRIX_KINDS = frozenset({"MatMul", *CONVOLUTIONS, "Attention", "Recurrent"})
 
 # Index in `RATES` of a class's arithmetic and of its bytes; shape (2, classes).
-_RATE = np.array([[kind in MATRIX_KINDS, 2] for kind, _, _ in OP_CLASSES], dtype=np.intp).T
+RATE_OF_CLASS = np.array([[kind in MATRIX_KINDS, 2] for kind, _, _ in OP_CLASSES], dtype=np.intp).T
 
 
 def op_seconds(work: Matrix, rates: Matrix, row: Ints, op_classes: Ints) -> Matrix:
@@ -36,6 +36,6 @@ def op_seconds(work: Matrix, rates: Matrix, row: Ints, op_classes: Ints) -> Matr
     row, op_classes : ndarray of int, shape (visits,)
         Row for which an operator is visited, and the operator's class.
     """
-    index = _RATE.take(op_classes, axis=1) + len(RATES) * row
+    index = RATE_OF_CLASS.take(op_classes, axis=1) + len(RATES) * row
     seconds: Matrix = work / rates.take(index)
     return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from presage.features.columns.column import ONE
-from presage.features.graph.op_class import OP_CLASS, infer_shape_classes
+from presage.features.graph.op_class import OP_CLASS, OP_CLASSES, infer_shape_classes
+from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, peak_bytes
 from presage.features.job.framework_version import framework_release
-from presage.features.job.job_description import PRECISIONS, JobFeatures
+from presage.features.job.job_description import MEMORY_FORMATS, PRECISIONS, JobFeatures
+from presage.native import compiled
 from presage.system.arrays import Array, Ints, Matrix
 from presage.system.weak_cache import WeakCache
 
@@ -94,9 +97,8 @@ def precision_codes(names: Iterable[str]) -> Ints:
 def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
     """Return jobs as a table, in order."""
     ops = list(chain.from_iterable([features.op_stats for features in jobs]))
-    classes = map(OP_CLASS.__getitem__, map(op_class_key, ops))
-    values = chain.from_iterable(map(op_values, ops))
-    return job_table_from_rows(
+    classes, values = _operators(ops)
+    return job_table_from_columns(
         job_ids=[features.job.job_id for features in jobs],
         precisions=precision_codes([features.job.precision for features in jobs]),
         scalars=[
@@ -104,9 +106,34 @@ def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
             for features in jobs
         ],
         op_counts=np.array([len(features.op_stats) for features in jobs], dtype=np.intp),
-        op_classes=np.fromiter(classes, np.intp, len(ops)),
-        op_values=np.fromiter(values, np.float64, len(ops) * len(OP_VALUES)),
+        op_classes=classes,
+        op_values=values,
     )
+
+
+def _operators(ops: list[OpStats]) -> tuple[Ints, Matrix]:
+    """Return positions in ``OP_CLASSES`` and, of shape (``OP_VALUES``, ops), the values."""
+    if compiled.hot_path is not None:
+        found = compiled.hot_path.read_operators(operator_reader(), ops)
+        if found is not None:
+            return np.frombuffer(found[0], np.intp), op_matrix(found[1])
+    classes = map(OP_CLASS.__getitem__, map(op_class_key, ops))
+    values = np.fromiter(chain.from_iterable(map(op_values, ops)), np.float64)
+    by_value = np.ascontiguousarray(values.reshape(len(ops), len(OP_VALUES)).T)
+    return np.fromiter(classes, np.intp, len(ops)), by_value
+
+
+def op_matrix(content: bytes) -> Matrix:
+    """Return ``op_values`` of a table from the bytes that the C extension returns."""
+    return np.frombuffer(content, np.float64).reshape(len(OP_VALUES), -1)
+
+
+@cache
+def operator_reader() -> Any:
+    """Return the names that the readers of the C extension need."""
+    assert compiled.hot_path is not None
+    formats = ("", *MEMORY_FORMATS)
+    return compiled.hot_path.operator_reader(OP_CLASSES, PRECISIONS, formats, SAMPLE_S, BYTE_S)
 
 
 def job_scalars(job: Any, parameters: int, component_bytes: tuple[int, ...]) -> tuple[float, ...]:
@@ -125,28 +152,27 @@ def job_scalars(job: Any, parameters: int, component_bytes: tuple[int, ...]) -> 
     )  # fmt: skip
 
 
-def job_table_from_rows(
+def job_table_from_columns(
     *,
     job_ids: Sequence[str],
     precisions: Ints,
-    scalars: Sequence[tuple[float, ...]],
+    scalars: Sequence[tuple[float, ...]] | Matrix,
     op_counts: Ints,
     op_classes: Ints,
-    op_values: Array,
+    op_values: Matrix,
 ) -> JobTable:
-    """Return the table of values that were read row by row.
+    """Return the table of these values.
 
-    ``op_values`` holds ``OP_VALUES`` for each operator. Operators without a shape get the shape
-    class that fits their row as a total.
+    ``op_values`` is contiguous and of shape (``OP_VALUES``, ops). Operators without a shape get the
+    shape class that fits their row as a total.
     """
-    values = np.ascontiguousarray(op_values.reshape(len(op_classes), len(OP_VALUES)).T)
     return JobTable(
         tuple(job_ids),
         precisions,
         np.array(scalars, dtype=np.float64).reshape(len(job_ids), len(JOB_SCALARS)),
         op_counts,
-        infer_shape_classes(op_classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),
-        values,
+        infer_shape_classes(op_classes, flops=op_values[_FLOPS], output_elements=op_values[_OUTPUTS]),
+        op_values,
         op_counts.cumsum() - op_counts,
     )
 

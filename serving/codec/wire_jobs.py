@@ -16,15 +16,21 @@ import numpy as np
 from presage.errors import InvalidJobError, PresageError
 from presage.features.graph.op_class import OP_CLASS
 from presage.features.graph.op_stats import OP_BOUNDS
+from presage.features.job.framework_version import framework_release
+from presage.features.job.job_description import public_version
 from presage.features.job.job_table import (
+    JOB_SCALARS,
     OP_VALUES,
     JobTable,
     job_scalars,
-    job_table_from_rows,
+    job_table_from_columns,
     op_class_key,
+    op_matrix,
+    operator_reader,
     precision_codes,
 )
-from presage.serving.codec.wire_values import check_job, read_op_stats
+from presage.native import compiled
+from presage.serving.codec.wire_values import MAX_OP_ROWS, MAX_TEXT, check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Ints, Mask, Matrix
 
@@ -74,18 +80,53 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
         is_used = good.repeat(op_counts)
         op_counts, classes, numbers = op_counts[good], classes[is_used], numbers[is_used]
     found = [i for i in scalars if i not in texts]
-    table = job_table_from_rows(
+    table = job_table_from_columns(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[scalars[i] for i in found],
         op_counts=op_counts,
         op_classes=classes,
-        op_values=numbers[:, : len(OP_VALUES)],
+        op_values=np.ascontiguousarray(numbers[:, : len(OP_VALUES)].T),
     )
     places = np.full(len(rows), -1)
     places[found] = np.arange(len(found))
     errors = {i: InvalidJobError(f"{where(i)}{texts[i]}") for i in sorted(texts)}
     return ReadJobs(table, places, errors)
+
+
+def read_serialized_jobs(request: bytes) -> tuple[bytes, ReadJobs] | None:
+    """Read the jobs of a serialized request by the C extension.
+
+    Their field is number 1, as in ``PredictRequest`` and ``PredictInterferenceRequest``.
+
+    Returns
+    -------
+    tuple of (bytes, ReadJobs), or None
+        The request without its jobs, and the jobs. None if :func:`read_jobs` has to read them: a
+        job is invalid or unusual, or the extension is not installed.
+    """
+    if compiled.hot_path is None:
+        return None
+    found = compiled.hot_path.read_jobs(
+        operator_reader(), request, _find_release, MAX_TEXT, MAX_OP_ROWS
+    )
+    if found is None:
+        return None
+    rest, job_ids, precisions, scalars, op_counts, op_classes, op_values = found
+    table = job_table_from_columns(
+        job_ids=job_ids,
+        precisions=np.frombuffer(precisions, np.intp),
+        scalars=np.frombuffer(scalars).reshape(-1, len(JOB_SCALARS)),
+        op_counts=np.frombuffer(op_counts, np.intp),
+        op_classes=np.frombuffer(op_classes, np.intp),
+        op_values=op_matrix(op_values),
+    )
+    return rest, ReadJobs(table, np.arange(len(job_ids)), {})
+
+
+def _find_release(version: str) -> float | None:
+    """Return the framework release of a version; None if the version is invalid."""
+    return framework_release(version) if not version or public_version(version) else None
 
 
 def _scalars(rows: Sequence[pb.Job], texts: dict[int, str]) -> dict[int, tuple[float, ...]]:

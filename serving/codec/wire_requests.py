@@ -20,7 +20,7 @@ from presage.features.device.device import Device, Share
 from presage.features.device.device_table import DEVICE_VALUES, GIB, device_table
 from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.codec.wire_jobs import ReadJobs, read_jobs
 from presage.serving.codec.wire_values import (
     check_text,
     read_device,
@@ -130,33 +130,39 @@ def write_predict(
     )
 
 
-def count_predict(request: pb.PredictRequest) -> int:
+def count_predict(request: pb.PredictRequest, jobs: ReadJobs | None = None) -> int:
     """Return the number of rows that a request asks for.
+
+    ``jobs`` are its jobs if they were read before the request, which then has none.
 
     Raises
     ------
     InvalidJobError
         There are no rows or too many.
     """
-    rows = len(request.placements) or len(request.jobs) * len(request.devices)
-    return _checked_rows(rows, request)
+    rows = len(request.placements) or _count_jobs(request, jobs) * len(request.devices)
+    return _checked_rows(rows, request, jobs)
 
 
-def predict_work(request: pb.PredictRequest, rows: int) -> int:
+def predict_work(request: pb.PredictRequest, rows: int, jobs: ReadJobs | None = None) -> int:
     """Return the cost of a request, in rows of a job with ``OPS_A_ROW`` operator rows."""
-    ops = [len(job.op_stats) for job in request.jobs]
+    ops = _op_counts(request, jobs)
     visits = max(ops, default=0) * rows if request.placements else sum(ops) * len(request.devices)
     return max(rows, visits // OPS_A_ROW)
 
 
-def interference_work(request: pb.PredictInterferenceRequest, rows: int) -> int:
+def interference_work(
+    request: pb.PredictInterferenceRequest, rows: int, jobs: ReadJobs | None = None
+) -> int:
     """Return the cost of a request for co-locations, which grows with the square of members."""
-    visits = max((len(job.op_stats) for job in request.jobs), default=0) * rows
+    visits = max(_op_counts(request, jobs), default=0) * rows
     pairs = sum(len(row.members) ** 2 for row in request.colocations)
     return max(rows, pairs, visits // OPS_A_ROW)
 
 
-def read_predict(request: pb.PredictRequest, devices: Devices) -> ParsedRequest:
+def read_predict(
+    request: pb.PredictRequest, devices: Devices, jobs: ReadJobs | None = None
+) -> ParsedRequest:
     """Parse a request; without placements it means every job on every device's share.
 
     Raises
@@ -165,7 +171,7 @@ def read_predict(request: pb.PredictRequest, devices: Devices) -> ParsedRequest:
         The request is too large. All other errors belong to a row; they name the place in the
         request, the problem and the fix.
     """
-    tables = _Tables(request, devices)
+    tables = _Tables(request, devices, jobs)
     errors: dict[int, PresageError] = {}
     if not request.placements:
         return tables.everywhere()
@@ -204,23 +210,25 @@ def write_predict_interference(
     )
 
 
-def count_predict_interference(request: pb.PredictInterferenceRequest) -> int:
+def count_predict_interference(
+    request: pb.PredictInterferenceRequest, jobs: ReadJobs | None = None
+) -> int:
     """Return the number of members that a request asks for; raise as :func:`count_predict`."""
     if not request.colocations:
         raise InvalidJobError("colocations is empty; send at least one")
     # At least one row each: rejecting a co-location without members has a cost as well.
     rows = sum(max(1, len(row.members)) for row in request.colocations)
-    return _checked_rows(rows, request)
+    return _checked_rows(rows, request, jobs)
 
 
 def read_predict_interference(
-    request: pb.PredictInterferenceRequest, devices: Devices
+    request: pb.PredictInterferenceRequest, devices: Devices, jobs: ReadJobs | None = None
 ) -> ParsedRequest:
     """Parse a request for co-locations; an error of a member belongs to its co-location.
 
     Raises as :func:`read_predict`.
     """
-    tables = _Tables(request, devices)
+    tables = _Tables(request, devices, jobs)
     errors: dict[int, PresageError] = {}
     rows: list[_Where] = []
     sizes: list[int] = []
@@ -273,16 +281,27 @@ def find_kinds(kinds: Sequence[str], devices: Devices) -> list[Device]:
     ]
 
 
-def _checked_rows(rows: int, request: Request) -> int:
+def _count_jobs(request: Request, jobs: ReadJobs | None) -> int:
+    return len(request.jobs) if jobs is None else len(jobs.places)
+
+
+def _op_counts(request: Request, jobs: ReadJobs | None) -> list[int]:
+    """Return the number of operator rows of each job."""
+    if jobs is None:
+        return [len(job.op_stats) for job in request.jobs]
+    counts: list[int] = jobs.table.op_counts.tolist()
+    return counts
+
+
+def _checked_rows(rows: int, request: Request, jobs: ReadJobs | None) -> int:
     if rows > MAX_ROWS:
         raise InvalidJobError(
             f"the request asks for {rows} rows, at most {MAX_ROWS} are answered at once; split it"
         )
-    for name in ("jobs", "devices"):
-        if not 1 <= len(getattr(request, name)) <= MAX_ROWS:
-            raise InvalidJobError(
-                f"{name} has {len(getattr(request, name))} entries, must have 1 to {MAX_ROWS}"
-            )
+    counts = {"jobs": _count_jobs(request, jobs), "devices": len(request.devices)}
+    for name, count in counts.items():
+        if not 1 <= count <= MAX_ROWS:
+            raise InvalidJobError(f"{name} has {count} entries, must have 1 to {MAX_ROWS}")
     return rows
 
 
@@ -292,8 +311,9 @@ _Where = tuple[int, int, float]  # positions of a job and a device in their tabl
 class _Tables:
     """Valid jobs and devices of a request, and the errors of the others."""
 
-    def __init__(self, request: Request, known: Devices) -> None:
-        jobs = read_jobs(request.jobs)
+    def __init__(self, request: Request, known: Devices, jobs: ReadJobs | None) -> None:
+        if jobs is None:
+            jobs = read_jobs(request.jobs)
         self._jobs, self._job_at, self._job_errors = jobs.table, jobs.places, jobs.errors
         devices: list[Device] = []
         self._device_errors: dict[int, PresageError] = {}

@@ -10,6 +10,7 @@ exactly a release of the training.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,9 +52,16 @@ def _is_new_release(release: Release, features: FloatMatrix) -> Mask:
     if not release.trained_releases:  # a release of an older version
         return out
     on_gpu = features[:, COMPUTE_CAPABILITY] > 0
+    releases = features[:, _FRAMEWORK_RELEASE, np.newaxis]
     for name, known in release.trained_releases.items():
-        out |= (on_gpu == (name == GPU)) & ~np.isin(features[:, _FRAMEWORK_RELEASE], list(known))
+        is_known = (releases == _numbers(known)).any(axis=1)
+        out |= (on_gpu == (name == GPU)) & ~is_known
     return out
+
+
+@lru_cache
+def _numbers(known: frozenset[float]) -> Array:
+    return np.array(sorted(known))
 
 
 def colocation_codes(release: Release, kinds: Sequence[str], sizes: Ints) -> Ints:
@@ -79,6 +87,24 @@ def colocation_codes(release: Release, kinds: Sequence[str], sizes: Ints) -> Int
     codes: Ints = NEW_DEVICE * is_new + (NEW_JOB | OUT_OF_DOMAIN) * is_larger
     codes *= sizes > 1
     return codes
+
+
+def known_ratios(ratios: Array, codes: Ints, classes: Ints) -> Array:
+    """Return the ratio of errors out of domain of each row, as
+    :class:`~presage.features.forecast.Forecast` defines it.
+
+    It was measured for jobs, not for new devices, whose ratio is unknown.
+
+    Parameters
+    ----------
+    ratios : ndarray of shape (..., device classes)
+        From :func:`domain_error_ratios`.
+    codes : ndarray of int, shape (..., rows)
+    classes : ndarray of int, shape (rows,)
+        Positions in ``DEVICE_CLASSES``.
+    """
+    found: Array = ratios.take(classes, axis=-1) * ((codes & NEW_DEVICE) == 0)
+    return found
 
 
 def domain_error_ratios(guarantees: Guarantees, predictor: str) -> Array:

@@ -53,10 +53,15 @@ def compute_features(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
 
 def find_invalid_rows(features: FloatMatrix) -> dict[int, str]:
     """Return the error texts of rows with values outside the models' range, by row."""
-    # Written so that NaN is invalid.
-    is_valid = (features >= _MIN_FEATURE) & (np.abs(features) <= MAX_FEATURE)
-    if is_valid.all():
+    # Minima and maxima need no arrays of their own. Comparisons are written so that NaN is invalid.
+    least = features.min(axis=0, initial=np.inf)
+    if (
+        (least >= _MIN_FEATURE).all()
+        and least.min() >= -MAX_FEATURE
+        and features.max(initial=-np.inf) <= MAX_FEATURE
+    ):
         return {}
+    is_valid = (features >= _MIN_FEATURE) & (np.abs(features) <= MAX_FEATURE)
     rows = np.flatnonzero(~is_valid.all(axis=1)).tolist()
     return {row: _describe_error(features[row], int(np.argmin(is_valid[row]))) for row in rows}
 

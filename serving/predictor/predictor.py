@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from presage.features.device.device import (
     known_device,
     similar_kinds,
 )
-from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
+from presage.features.device.device_class import COMPUTE_CAPABILITY, device_classes
 from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
 from presage.features.job.job_description import Job, JobFeatures, memory_from_peak
@@ -46,13 +46,12 @@ from presage.models.offsets.offsets import move_quantiles
 from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
-from presage.serving.predictor.corrections import Corrections, Offsets
+from presage.serving.predictor.corrections import Offsets
 from presage.serving.predictor.domain_check import (
-    NEW_DEVICE,
-    WIDENING,
     colocation_codes,
     domain_error_ratios,
     is_in_domain,
+    known_ratios,
     novelty_codes,
 )
 from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
@@ -72,13 +71,14 @@ from presage.serving.predictor.quantiles import (
     SelectedQuantiles,
     select_quantiles,
 )
-from presage.serving.predictor.widening import narrowed_factors, widen, widening_table
-from presage.system.arrays import Array, FloatMatrix, Ints, Mask
+from presage.serving.predictor.widening import Widening
+from presage.system.arrays import Array, FloatMatrix, Ints
 from presage.system.weak_cache import WeakCache
 
 # Relative and absolute tolerance for the arithmetic of another machine.
 _RTOL, _ATOL = 1e-3, 1e-6
 MAX_CACHED = 1024  # forecasts per job
+MAX_SELECTIONS = 64  # of quantiles; a release has few intervals and levels
 # Key: id of the device, share and coverage.
 _CachedForecasts = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
@@ -101,13 +101,7 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        # By device class (processor, GPU) and novelty code.
-        self._widening = {
-            name: np.stack(
-                [widening_table(by_novelty, of, release.levels) for of in DEVICE_CLASSES]
-            )
-            for name, by_novelty in release.novelty_margins.items()
-        }
+        self._select_quantiles = lru_cache(MAX_SELECTIONS)(partial(select_quantiles, release))
         self.cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._offsets: Offsets | None = None
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
@@ -120,9 +114,12 @@ class Predictor:
             name for name, one in self._quantities.items() if one.scope == "solo"
         ]
         self._classes = {name: release.classes(name) for name in SOLO_PROFILE}
-        self._error_ratios = {
-            name: domain_error_ratios(release.guarantees, name) for name in release.predictors
-        }
+        self._widening = Widening(release, self._solo_predictors)
+        self._slowdown_widening = Widening(release, [INTERFERENCE.name])
+        self._error_ratios = np.array(
+            [domain_error_ratios(release.guarantees, name) for name in self._solo_predictors]
+        )
+        self._slowdown_error_ratios = domain_error_ratios(release.guarantees, INTERFERENCE.name)
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
                 release.model_path(name),
@@ -203,7 +200,7 @@ class Predictor:
 
     def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
         """Return the quantiles for a request; raise InvalidJobError for unknown ones."""
-        return select_quantiles(self._release, coverage, levels)
+        return self._select_quantiles(coverage, tuple(levels))
 
     # Interface with domain values -------------------------------------------------------------
 
@@ -302,16 +299,17 @@ class Predictor:
         is_shared = np.repeat(sizes > 1, sizes)  # the slowdown of a solo job is 1, whatever is new
         # Offsets of slowdowns were learned for forecasts from solo forecasts without offsets.
         slowdowns = self._predict_slowdowns(members.features, solo, sizes)
-        on_gpu = _on_gpu(members.features)
+        classes = _classes(members.features)
         offsets = None if self._offsets is None else self._offsets.slowdowns(members, sizes)
-        quantiles = self._widen(INTERFERENCE.name, slowdowns, codes * is_shared, on_gpu, offsets)
+        ratios = known_ratios(self._slowdown_error_ratios, codes, classes)
+        [quantiles] = self._slowdown_widening.widened(
+            slowdowns[np.newaxis], (codes * is_shared)[np.newaxis], classes, [offsets]
+        )
         if offsets is not None:
             quantiles = move_quantiles(quantiles, offsets.errors, INTERFERENCE)
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
-            slowdowns=Quantiles(
-                quantiles, inside, self._error_ratio(INTERFERENCE.name, codes, on_gpu), offsets
-            ),
+            slowdowns=Quantiles(quantiles, inside, ratios, offsets),
             sizes=sizes.tolist(),
             fits=[
                 bool(quantiles[:, self._median].sum() <= capacity)
@@ -417,11 +415,11 @@ class Predictor:
         self, quantiles: Quantiles, unit: str, selected: SelectedQuantiles
     ) -> list[Forecast]:
         """Return one forecast per row."""
-        rows = quantiles.values[:, selected.positions[:3]].tolist()
+        rows = quantiles.values.take(selected.positions[:3], axis=1).tolist()
         offsets = quantiles.corrections
         corrections = [None] * len(rows) if offsets is None else offsets.described()
         flags = quantiles.in_domain.tolist()
-        ratios = np.broadcast_to(quantiles.domain_error_ratio, len(rows)).tolist()
+        ratios = quantiles.domain_error_ratios()
         return [
             Forecast(
                 median, low, high, unit, inside, self.release_id, selected.coverage,
@@ -438,20 +436,16 @@ class Predictor:
         Their corrections are not applied yet (:meth:`_moved`).
         """
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
-        on_gpu = _on_gpu(rows.features)
-        offsets = {} if self._offsets is None else self._offsets.solo(rows)
-        return {
-            name: Quantiles(
-                self._widen(
-                    name, self.models[name].quantiles(inputs), novelty[name], on_gpu,
-                    offsets.get(name),
-                ),
-                is_in_domain(novelty[name]),
-                self._error_ratio(name, novelty[name], on_gpu),
-                offsets.get(name),
-            )
-            for name in self._solo_predictors
-        }  # fmt: skip
+        names, classes = self._solo_predictors, _classes(rows.features)
+        known = {} if self._offsets is None else self._offsets.solo(rows)
+        offsets = [known.get(name) for name in names]
+        # All predictors together: for few rows, calls of numpy are most of the time.
+        codes = np.array([novelty[name] for name in names])
+        found = np.array([self.models[name].run(inputs) for name in names], dtype=np.float64)
+        values = self._widening.widened(found, codes, classes, offsets)
+        ratios = known_ratios(self._error_ratios, codes, classes)
+        columns = zip(values, is_in_domain(codes), ratios, offsets, strict=True)
+        return {name: Quantiles(*one) for name, one in zip(names, columns, strict=True)}
 
     def _moved(self, solo: dict[str, Quantiles]) -> dict[str, Quantiles]:
         """Return the quantiles with their corrections applied."""
@@ -465,39 +459,6 @@ class Predictor:
             )
             for name, one in solo.items()
         }
-
-    def _error_ratio(self, predictor: str, codes: Ints, on_gpu: Mask) -> Array:
-        """Return the ratio of errors out of domain of each row, see :class:`Forecast`.
-
-        It was measured for jobs, not for new devices, whose ratio is unknown.
-        """
-        of_class = self._error_ratios[predictor].take(on_gpu.astype(np.int64))
-        ratio: Array = of_class * ((codes & NEW_DEVICE) == 0)
-        return ratio
-
-    def _widen(
-        self,
-        predictor: str,
-        quantiles: Array,
-        novelty: Ints,
-        on_gpu: Mask,
-        offsets: Corrections | None = None,
-    ) -> Array:
-        """Widen the intervals of rows by what is new in them, codes of shape (rows,).
-
-        The less is new after the runs behind the offsets, the less they are widened.
-        """
-        if not np.count_nonzero(novelty):
-            return quantiles
-        table, of_class = self._widening[predictor], on_gpu.astype(np.int64)
-        if offsets is None:
-            factors = table[of_class, novelty & WIDENING]
-        else:
-            left = offsets.job_left, offsets.device_left, offsets.device_left
-            factors = narrowed_factors(table[of_class], novelty & WIDENING, left)
-        quantity = self._quantities[predictor]
-        out = widen(quantiles, factors, self._median, odds=not quantity.is_scale)
-        return np.maximum(out, quantity.minimum, out=out)
 
     def _predict_slowdowns(
         self, features: FloatMatrix, solo: Mapping[str, Quantiles], sizes: Ints
@@ -536,10 +497,10 @@ def load_predictor(folder: Path) -> Predictor:
     return Predictor(load_release(folder))
 
 
-def _on_gpu(features: FloatMatrix) -> Mask:
-    """Return which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
-    on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
-    return on_gpu
+def _classes(features: FloatMatrix) -> Ints:
+    """Return positions in ``DEVICE_CLASSES`` of rows (rows, columns of the full set)."""
+    classes: Ints = (features[:, COMPUTE_CAPABILITY] > 0).astype(np.intp)
+    return classes
 
 
 def _scaled_rows(device: Device, jobs: Iterable[JobFeatures]) -> FeatureRows:

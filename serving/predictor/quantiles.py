@@ -33,6 +33,13 @@ class Quantiles:
     domain_error_ratio: Array | float = 0.0
     corrections: Corrections | None = None
 
+    def domain_error_ratios(self) -> list[float]:
+        """Return the ratio of each row."""
+        if isinstance(self.domain_error_ratio, float):
+            return [self.domain_error_ratio] * len(self.in_domain)
+        ratios: list[float] = self.domain_error_ratio.tolist()
+        return ratios
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColocationQuantiles:

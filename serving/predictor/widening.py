@@ -6,8 +6,66 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from presage.features.device.device_class import DEVICE_CLASSES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.margins import NOVELTIES, combine_widenings
-from presage.system.arrays import Array, Ints
+from presage.models.release.release import Release
+from presage.serving.predictor.corrections import Corrections
+from presage.serving.predictor.domain_check import WIDENING
+from presage.system.arrays import Array, Ints, Mask
+
+
+class Widening:
+    """Interval widening of several predictors of a release at once.
+
+    Parameters
+    ----------
+    predictors : sequence of str
+        Names of quantities; the first axis of all arrays.
+    """
+
+    def __init__(self, release: Release, predictors: Sequence[str]) -> None:
+        margins = [release.novelty_margins[name] for name in predictors]
+        self._tables = np.array(
+            [[widening_table(m, of, release.levels) for of in DEVICE_CLASSES] for m in margins]
+        )
+        quantities = [QUANTITIES[name] for name in predictors]
+        self._is_fraction = np.array([[[not one.is_scale]] for one in quantities])
+        self._minimum = np.array([[[one.minimum]] for one in quantities])
+        self._position = np.arange(len(predictors))[:, np.newaxis]
+        self._median = release.levels.index(0.5)
+
+    def widened(
+        self,
+        quantiles: Array,
+        codes: Ints,
+        classes: Ints,
+        offsets: Sequence[Corrections | None] = (),
+    ) -> Array:
+        """Return quantiles with intervals widened by what is new in each row.
+
+        The less is new after the runs behind the offsets, the less intervals are widened.
+
+        Parameters
+        ----------
+        quantiles : ndarray of shape (predictors, rows, levels)
+        codes : ndarray of int, shape (predictors, rows)
+            Novelty codes.
+        classes : ndarray of int, shape (rows,)
+            Positions in ``DEVICE_CLASSES``.
+        offsets : sequence of Corrections or None, by predictor
+        """
+        if not np.count_nonzero(codes):
+            return quantiles
+        novelty = codes & WIDENING
+        factors: Array = self._tables[self._position, classes, novelty]
+        for i, known in enumerate(offsets):
+            if known is not None:
+                left = known.job_left, known.device_left, known.device_left
+                factors[i] = narrowed_factors(self._tables[i, classes], novelty[i], left)
+        out = widen(quantiles, factors, self._median, odds=self._is_fraction)
+        np.maximum(out, self._minimum, out=out)
+        return out
 
 
 def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
@@ -64,26 +122,26 @@ def narrowed_factors(tables: Array, novelty: Ints, left: Sequence[Array]) -> Arr
     return np.asarray(np.exp(margins))
 
 
-def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
+def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool | Mask) -> Array:
     """Return intervals with their ends moved away from the median, in the space of training.
 
     Factors of 1 change nothing, not even by rounding.
 
     Parameters
     ----------
-    quantiles : ndarray of shape (rows, levels)
+    quantiles : ndarray of shape (..., levels)
         Quantiles in their unit.
-    factors : ndarray of shape (rows, levels)
+    factors : ndarray of shape (..., levels)
         Factors from :func:`widening_factors`.
     middle : int
         Position of the median.
-    odds : bool
+    odds : bool, or ndarray of bool that broadcasts to the quantiles
         Whether the quantity is a fraction, whose factors apply to odds.
     """
     out = quantiles * factors
-    if odds:
-        out /= 1 + (out - quantiles)
+    np.divide(out, 1 + (out - quantiles), out=out, where=odds)
     # An outer end may move less than an inner one; keep it outside.
-    out[:, middle::-1] = np.minimum.accumulate(out[:, middle::-1], axis=1)
-    out[:, middle:] = np.maximum.accumulate(out[:, middle:], axis=1)
+    low, high = out[..., middle::-1], out[..., middle:]
+    np.minimum.accumulate(low, axis=-1, out=low)
+    np.maximum.accumulate(high, axis=-1, out=high)
     return out

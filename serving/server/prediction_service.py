@@ -29,6 +29,7 @@ from presage.serving.codec import (
     wire_scaling,
     wire_values,
 )
+from presage.serving.codec.wire_jobs import ReadJobs, read_serialized_jobs
 from presage.serving.codec.wire_requests import ParsedRequest
 from presage.serving.outcomes.outcome_log import Appended, OutcomeLog
 from presage.serving.outcomes.outcome_scores import count_outcomes
@@ -103,16 +104,16 @@ class PredictionService:
         cached = self._predict_cache.find(request, self._served.predictor)
         if cached is not None:
             return self._repeat(cached, call)
-        message = _parse(pb.PredictRequest, request)
-        return self._predict(message, len(request), call, request)
+        message, jobs = _parse_with_jobs(pb.PredictRequest, request)
+        return self._predict(message, len(request), call, request, jobs)
 
     def predict_interference(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Return slowdowns and memory fit of co-locations."""
         cached = self._interference_cache.find(request, self._served.predictor)
         if cached is not None:
             return self._repeat(cached, call)
-        message = _parse(pb.PredictInterferenceRequest, request)
-        return self._predict_interference(message, len(request), call, request)
+        message, jobs = _parse_with_jobs(pb.PredictInterferenceRequest, request)
+        return self._predict_interference(message, len(request), call, request, jobs)
 
     def predict_scaling(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Return the forecasts of one job at several numbers of GPUs and nodes."""
@@ -233,15 +234,21 @@ class PredictionService:
         return response.SerializeToString()
 
     def _predict(
-        self, request: pb.PredictRequest, size_bytes: int, call: Call, content: bytes | None = None
-    ) -> bytes | Awaitable[bytes]:
-        """Answer a request; ``content`` is its serialized form if the response may be cached."""
-        rows = wire_requests.count_predict(request)
+        self, request: pb.PredictRequest, size_bytes: int, call: Call,
+        content: bytes | None = None, jobs: ReadJobs | None = None,
+    ) -> bytes | Awaitable[bytes]:  # fmt: skip
+        """Answer a request; ``content`` is its serialized form if the response may be cached.
+
+        ``jobs`` are its jobs if they were read before the message.
+        """
+        rows = wire_requests.count_predict(request, jobs)
         predictor = self._served.predictor  # one release for the whole response
 
         def forecast() -> CachedResponse:
             selected = predictor.select_quantiles(*wire_requests.read_quantile_selection(request))
-            parsed, features = _valid_features(wire_requests.read_predict(request, predictor))
+            parsed, features = _valid_features(
+                wire_requests.read_predict(request, predictor, jobs)
+            )
             quantiles = predictor.solo_quantiles(features)
             response = encode.predict_response(
                 quantiles, selected, predictor.release_id, errors=_errors(parsed.errors)
@@ -249,20 +256,20 @@ class PredictionService:
             return CachedResponse(response, rows, _in_domain(quantiles))
 
         store = None if content is None else partial(self._predict_cache.store, content, predictor)
-        work = wire_requests.predict_work(request, rows)
+        work = wire_requests.predict_work(request, rows, jobs)
         return self._respond(rows, work, size_bytes, call, forecast, store)
 
     def _predict_interference(
         self, request: pb.PredictInterferenceRequest, size_bytes: int, call: Call,
-        content: bytes | None = None,
+        content: bytes | None = None, jobs: ReadJobs | None = None,
     ) -> bytes | Awaitable[bytes]:  # fmt: skip
-        rows = wire_requests.count_predict_interference(request)
+        rows = wire_requests.count_predict_interference(request, jobs)
         predictor = self._served.predictor
 
         def forecast() -> CachedResponse:
             selected = predictor.select_quantiles(*wire_requests.read_quantile_selection(request))
             parsed, features = _valid_features(
-                wire_requests.read_predict_interference(request, predictor)
+                wire_requests.read_predict_interference(request, predictor, jobs)
             )
             quantiles = predictor.colocation_quantiles(
                 features, parsed.sizes, parsed.capacities_bytes()
@@ -275,7 +282,7 @@ class PredictionService:
 
         cache = self._interference_cache
         store = None if content is None else partial(cache.store, content, predictor)
-        work = wire_requests.interference_work(request, rows)
+        work = wire_requests.interference_work(request, rows, jobs)
         return self._respond(rows, work, size_bytes, call, forecast, store)
 
     def _respond(
@@ -377,6 +384,18 @@ def _parse(kind: type[Message], request: bytes) -> Message:
         ) from error
     parsed: Message = message
     return parsed
+
+
+def _parse_with_jobs(kind: type[Message], request: bytes) -> tuple[Message, ReadJobs | None]:
+    """Return a message and, if the C extension could read them, its jobs apart from it."""
+    found = read_serialized_jobs(request)
+    if found is not None:
+        rest, jobs = found
+        try:
+            return _parse(kind, rest), jobs
+        except InvalidRequestError:
+            pass  # the error names the size of the whole request
+    return _parse(kind, request), None
 
 
 def _valid_features(parsed: ParsedRequest) -> tuple[ParsedRequest, FeatureRows]:

@@ -1,0 +1,1 @@
+"""C extension with the loops of the hot path; everything works without it, more slowly."""
