@@ -19,8 +19,8 @@ def page(costs: Mapping[int, Sequence[Cost]], folders: Mapping[int, Path]) -> It
         "# Growth of retraining", "",
         "This benchmark measures each stage of `dvc repro` from outcome logs to the gate, for up "
         "to a million reported outcomes. Written by `python -m benchmarks.retraining_growth`.", "",
-        "The site is generated: 10,000 kinds of jobs, which are measured jobs with other batch "
-        "sizes, on 50 kinds of devices of the catalogue. The popularity of jobs and of devices "
+        "The site is generated: 10,000 kinds of jobs are drawn, which are measured jobs with other "
+        "batch sizes (some draws coincide), on 50 kinds of devices of the catalogue. The popularity of jobs and of devices "
         "falls with their rank, as 1 / rank. A tenth of the jobs is co-located with another "
         "one. Two servers log the outcomes; 0.5 % are reported to both. The targets for a million "
         "outcomes are an hour on two cores, and 8 GiB.", "",
@@ -36,6 +36,8 @@ def page(costs: Mapping[int, Sequence[Cost]], folders: Mapping[int, Path]) -> It
     )
     yield ""
     yield from _cost_table(costs, lambda cost: f"{cost.cpu_s:,.1f}")
+    loads = [sum(c.load for c in of_size) / len(of_size) for of_size in costs.values()]
+    yield f"| load | {' | '.join(f'{load:.0f}' for load in loads)} |"
     yield from ("", "## Peak memory", "", "MiB of the process of a stage.", "")
     yield from _cost_table(costs, lambda cost: f"{cost.peak_bytes / 2**20:,.0f}")
     yield from ("", *_verdict(costs))
@@ -59,8 +61,6 @@ def _cost_table(costs: Mapping[int, Sequence[Cost]], show: Callable[[Cost], str]
         ]
         shown = ["not measured" if cost is None else show(cost) for cost in by_size]
         yield f"| {stage} | {' | '.join(shown)} |"
-    loads = [sum(c.load for c in of_size) / len(of_size) for of_size in costs.values()]
-    yield f"| load | {' | '.join(f'{load:.0f}' for load in loads)} |"
 
 
 def _verdict(costs: Mapping[int, Sequence[Cost]]) -> Iterator[str]:

@@ -39,7 +39,8 @@ def fit_members(fit: Callable[..., Stack], members: int, curves: LossCurves, tit
         found = list(spread(_fit_part, parts, shared=(fit,)))
     for observed in zip(*(losses for _, losses in found), strict=True):
         curves.observe(observed[0][0], np.concatenate([losses for _, losses in observed]))
-    return join_members([stack for stack, _ in found])
+    joined: Stack = join_members([stack for stack, _ in found])
+    return joined
 
 
 def member_parts(members: int, slots: int) -> list[slice]:
