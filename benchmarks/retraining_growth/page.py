@@ -20,10 +20,11 @@ def page(costs: Mapping[int, Sequence[Cost]], folders: Mapping[int, Path]) -> It
         "This benchmark measures each stage of `dvc repro` from outcome logs to the gate, for up "
         "to a million reported outcomes. Written by `python -m benchmarks.retraining_growth`.", "",
         "The site is generated: 10,000 kinds of jobs are drawn, which are measured jobs with other "
-        "batch sizes (some draws coincide), on 50 kinds of devices of the catalogue. The popularity of jobs and of devices "
-        "falls with their rank, as 1 / rank. A tenth of the jobs is co-located with another "
-        "one. Two servers log the outcomes; 0.5 % are reported to both. The targets for a million "
-        "outcomes are an hour on two cores, and 8 GiB.", "",
+        "batch sizes (some draws coincide), on 50 kinds of devices of the catalogue. The "
+        "popularity of jobs and of devices falls with their rank, in proportion to its inverse. A "
+        "tenth of the jobs is co-located with another one. Two servers log the outcomes; 0.5 % are "
+        "reported to both. The targets for a million outcomes are an hour on two cores, and "
+        "8 GiB.", "",
         "![Processor time and memory by number of outcomes](../pictures/retraining_growth.png)", "",
         "## Rows", "",
     )  # fmt: skip
