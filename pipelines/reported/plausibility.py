@@ -105,7 +105,7 @@ def _physics(
                     for job, on, share in part
                 ]
             )
-        finite = np.isfinite(values).all(axis=1).tolist()
+        finite = [bool(row.all()) for row in np.isfinite(values)]
         least = values[:, [_ROOFLINE, _LIVE, _PRIOR]].tolist()
         found |= {one: Physics(ok, *row) for one, ok, row in zip(part, finite, least, strict=True)}
     return found
