@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.colocated import Colocated
 from presage.pipelines.benchmark.files import read_tables
@@ -18,7 +19,6 @@ from presage.pipelines.benchmark.interference import InterferenceTask
 from presage.pipelines.benchmark.novel_rows import DomainRows, of_colocated, of_solo
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.stages.train import make_torch_deterministic
 from presage.system.arrays import Array, Mask
 
 SEED = 0

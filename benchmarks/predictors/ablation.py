@@ -30,9 +30,9 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.splits import FOLDS, job_folds
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/ablation.md")
 TARGET = QUANTITIES["step_time"]

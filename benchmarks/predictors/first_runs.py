@@ -22,6 +22,7 @@ from presage.models.offsets.evidence import Evidence, EvidenceSums, Terms
 from presage.models.offsets.random_effects import Spread, fit_effects
 from presage.models.offsets.spread_fit import estimate_spread
 from presage.models.training.fit import LEVELS
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.colocated import Colocated
 from presage.pipelines.benchmark.files import read_tables
@@ -30,7 +31,6 @@ from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.stages.train import make_torch_deterministic
 from presage.serving.offsets.offset_learner import LARGEST_DEVIATIONS
 from presage.system.arrays import Array, Mask, Names
 

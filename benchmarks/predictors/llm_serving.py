@@ -27,11 +27,11 @@ from presage.features.quantities.quantity_registry import MEMORY, STEP_TIME
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.pretrained import pretrained_release
 from presage.models.release.release import load_release
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.benchmark.repeats import floor_figures, solo_repeats
 from presage.pipelines.profiling.zoo.language.llm_serving import LlmServing, llm_serving_of
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import read_settings
-from presage.pipelines.stages.train import make_torch_deterministic
 from presage.serving.predictor.predictor import Predictor
 from presage.system.text.units import quantity as with_unit
 

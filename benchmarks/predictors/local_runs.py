@@ -34,10 +34,10 @@ from presage.models.training.fit import (
     select_inputs,
     transform_features,
 )
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/local_runs.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]

@@ -34,9 +34,9 @@ from presage.models.networks.stacked import ordered_quantiles
 from presage.models.training import device_effect, fit
 from presage.models.training.fit import FitConfig, NetworkInputs
 from presage.models.training.splits import FOLDS, Folds
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import read_settings
-from presage.pipelines.stages.train import make_torch_deterministic
 from presage.system.arrays import Array
 
 PAGE = Path("docs/benchmarks/mechanisms.md")

@@ -28,13 +28,13 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import usable_cores
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import Folds
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.benchmark.benchmark_rows import Rows
 from presage.pipelines.benchmark.benchmark_run import run
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.stages.train import make_torch_deterministic
 from presage.system.files.atomic_file import write_atomically
 
 PAGE = Path("docs/benchmarks/public_tables.md")

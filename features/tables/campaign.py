@@ -40,17 +40,33 @@ class Campaign:
     colocations: pd.DataFrame
     scale_out: pd.DataFrame
 
+    def placements(self, rows: pd.DataFrame) -> list[Placement]:
+        """Return :meth:`placement` of each row; rows of equal jobs share the description."""
+        names = ["job_id", "versions", "device_kind", "machine", "campaign"]
+        jobs: dict[tuple[str, str], JobFeatures] = {}
+        out = []
+        for row in zip(*(rows[name] for name in (*names, "share", "sharing_mode")), strict=True):
+            job_id, versions, *device, fraction, mode = row
+            if (job_id, versions) not in jobs:
+                jobs[job_id, versions] = self._job(job_id, versions)
+            kind, machine, campaign = device
+            on = self.devices[kind, machine, campaign]
+            out.append(Placement(jobs[job_id, versions], on, Share(fraction, mode)))
+        return out
+
     def placement(self, row: Mapping[Any, Any]) -> Placement:
         """Return the job, device and share that a row of `executions` or `colocations` measured.
 
         The job has the framework version that the row was measured with.
         """
-        features = self.jobs[row["job_id"]]
-        version = _framework_version(features.job.framework, row["versions"])
-        job = replace(features.job, framework_version=version)
         device = self.devices[row["device_kind"], row["machine"], row["campaign"]]
         share = Share(row["share"], row["sharing_mode"])
-        return Placement(replace(features, job=job), device, share)
+        return Placement(self._job(row["job_id"], row["versions"]), device, share)
+
+    def _job(self, job_id: str, versions: str) -> JobFeatures:
+        features = self.jobs[job_id]
+        version = _framework_version(features.job.framework, versions)
+        return replace(features, job=replace(features.job, framework_version=version))
 
 
 def read_campaign(folder: Path) -> Campaign:

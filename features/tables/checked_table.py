@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 from presage.errors import TableError
 from presage.system.files.atomic_file import write_atomically
 from presage.system.text.known_names import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REQUIRED = object()  # marks a column that every file must have
 
@@ -164,8 +167,29 @@ def from_rows(table: Table, rows: Sequence[Mapping[str, Any]], *, source: str) -
                 f"{source}: column {min(unknown)!r} does not belong to table {table.name!r}; "
                 "remove it, or declare it in features/tables/schemas.py"
             )
+
+    def values(column: Column) -> pa.Array:
+        missing = absent.get(column.name)
+        return pa.array([row.get(column.name, missing) for row in rows], type=column.type)
+
+    return _from_arrays(table, table.columns, values, source)
+
+
+def from_frame(table: Table, rows: pd.DataFrame, *, source: str) -> pa.Table:
+    """Return a checked table of the columns that belong to it; None and NaN are null."""
+    found = [column for column in table.columns if column.name in rows]
+
+    def values(column: Column) -> pa.Array:
+        return pa.array(rows[column.name], type=column.type, from_pandas=True)
+
+    return _from_arrays(table, found, values, source)
+
+
+def _from_arrays(
+    table: Table, columns: Sequence[Column], values: Callable[[Column], pa.Array], source: str
+) -> pa.Table:
     try:
-        data = pa.Table.from_pylist([absent | dict(row) for row in rows], schema=table.schema)
+        data = pa.table({column.name: values(column) for column in columns})
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{source}: a row does not fit table {table.name!r}: {error}") from error
     return check(table, data, source=source)

@@ -18,12 +18,15 @@ from presage.features.tables.checked_table import (
     Table,
     check,
     column,
+    from_frame,
     from_rows,
     read,
     write,
 )
 
-__all__ = ["Column", "Constraint", "Table", "check", "column", "from_rows", "read", "write"]
+__all__ = [
+    "Column", "Constraint", "Table", "check", "column", "from_frame", "from_rows", "read", "write",
+]  # fmt: skip
 
 _TEXT, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 

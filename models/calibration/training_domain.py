@@ -42,6 +42,7 @@ MARGIN, ROUNDING = 0.05, 1e-3
 # any other model.
 OUTLIER_FRACTION, WIDENED_FRACTION = 0.05, 0.30
 PROTOTYPES, SAMPLE = 256, 512
+TRAVERSED = 20_000  # rows among which prototypes are chosen; evenly spaced if there are more
 # Decimal digits of a domain in the manifest.
 DIGITS = 4
 # Rows whose distances are computed together. With many more rows, BLAS would use other threads,
@@ -331,22 +332,26 @@ def _squares(mixtures: Array, known: Array) -> Array:
     return out
 
 
-def _distances_to(mixtures: Array, prototype: Array) -> Array:
-    """Return the Hellinger distance of each row from a prototype of shape (1, buckets)."""
-    return np.sqrt(_squares(mixtures, prototype)[:, 0] / 2)
-
-
 def _select_prototypes(mixtures: Array) -> list[int]:
     """Return positions of prototypes by farthest-first traversal (Gonzalez, 1985).
 
-    Every row is near one of them.
+    Every row is near one of them, or every traversed row if there are more than ``TRAVERSED``.
     """
+    rows = np.arange(0, len(mixtures), math.ceil(len(mixtures) / TRAVERSED))
+    mixtures = mixtures[rows]
+    squares, twice = (mixtures**2).sum(1)[:, None], 2 * mixtures
+
+    def distances_to(row: int) -> Array:
+        """Return the Hellinger distance of each row from one of them."""
+        known = mixtures[[row]]
+        return np.sqrt(np.maximum(squares + (known**2).sum(1) - twice @ known.T, 0)[:, 0] / 2)
+
     chosen = [0]
-    distance = _distances_to(mixtures, mixtures[:1])
+    distance = distances_to(0)
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, _distances_to(mixtures, mixtures[chosen[-1:]]))
-    return chosen
+        distance = np.minimum(distance, distances_to(chosen[-1]))
+    return [int(row) for row in rows[chosen]]
 
 
 def _radii(

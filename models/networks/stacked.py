@@ -7,10 +7,15 @@ networks cost little more than one, so cross-validation is about as cheap as a s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Stack = TypeVar("Stack", bound=nn.Module)
 
 _PER_MEMBER_BUFFERS = ("mean", "scale", "y_mean", "y_scale")
 
@@ -54,8 +59,29 @@ def take_members(stack: nn.Module, positions: Tensor) -> None:
                 setattr(module, name, getattr(module, name)[positions].clone())
 
 
+def join_members(parts: Sequence[Stack]) -> Stack:
+    """Return one stack of the members of several, in order."""
+    joined = deepcopy(parts[0])
+    others = zip(*(part.modules() for part in parts), strict=True)
+    for module, of_part in zip(joined.modules(), others, strict=True):
+        for name in dict(module.named_parameters(recurse=False)):
+            values = torch.cat([getattr(one, name).detach() for one in of_part])
+            setattr(module, name, nn.Parameter(values))
+        for name in _PER_MEMBER_BUFFERS:
+            if name in dict(module.named_buffers(recurse=False)):
+                setattr(module, name, torch.cat([getattr(one, name) for one in of_part]))
+    return joined
+
+
 class Standardizer(nn.Module):
-    """Shift and scale by the training rows of each member, (members, 1, columns)."""
+    """Shift and scale by the training rows of each member, (members, 1, columns).
+
+    Parameters
+    ----------
+    x : iterable of Tensor of shape (rows, columns)
+        Rows of each member.
+    row_weights : Tensor of shape (members, rows)
+    """
 
     mean: Tensor
     scale: Tensor
@@ -64,11 +90,14 @@ class Standardizer(nn.Module):
     # network beyond it is arbitrary, so inputs are clamped; `in_domain` reports such rows.
     LIMIT = 4.0
 
-    def __init__(self, x: Tensor, row_weights: Tensor) -> None:
+    def __init__(self, x: Iterable[Tensor], row_weights: Tensor) -> None:
         super().__init__()
-        weights = (row_weights / row_weights.sum(-1, keepdim=True))[..., None]  # (M, N, 1)
-        mean = (weights * x).sum(1, keepdim=True)
-        scale = (weights * (x - mean) ** 2).sum(1, keepdim=True).sqrt()
+        # One member at a time: products of all members and rows would not fit in memory.
+        found = [
+            _mean_and_deviation(of_member, weights)
+            for of_member, weights in zip(x, row_weights, strict=True)
+        ]
+        mean, scale = (torch.stack(values) for values in zip(*found, strict=True))
         self.register_buffer("mean", mean)
         # The deviation of a constant column is rounding error, which grows with its mean.
         constant = scale < 1e-5 * (1 + mean.abs())
@@ -77,3 +106,10 @@ class Standardizer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return x (members, rows, columns), standardized and clamped to LIMIT."""
         return ((x - self.mean) / self.scale).clamp(-self.LIMIT, self.LIMIT)
+
+
+def _mean_and_deviation(x: Tensor, row_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weighted mean and standard deviation (1, columns) of rows (rows, columns)."""
+    weights = (row_weights / row_weights.sum())[:, None]
+    mean = (weights * x).sum(0, keepdim=True)
+    return mean, (weights * (x - mean) ** 2).sum(0, keepdim=True).sqrt()

@@ -25,6 +25,7 @@ from presage.system.arrays import Array
 from presage.system.text.progress import Progress
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
+ALL_MEMBERS = slice(None)
 CHANNELS_LAST = columns("full").index("channels_last")
 
 
@@ -156,11 +157,19 @@ class ScalarStack(nn.Module):
         is_nhwc = x[:, CHANNELS_LAST : CHANNELS_LAST + 1] > 0
         return torch.cat([read, torch.where(is_nhwc, x[:, self.by_layout], self.floors)], dim=1)
 
-    def forward(self, x: Tensor, jitter: float = 0.0) -> Tensor:
-        """Return quantiles (members, rows, levels) of transformed features (rows, columns)."""
+    @property
+    def input_count(self) -> int:
+        """Columns that a network reads, some of them twice."""
+        return int(self.net.first.weight.shape[1])
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Return quantiles (members, rows, levels) of transformed features (rows, columns).
+
+        ``noise`` (members, rows, ``input_count``) is added to the standardized columns.
+        """
         read = self.standardize(self.read(x).expand(len(self.y_mean), -1, -1))
-        if jitter:
-            read = read + jitter * torch.randn_like(read)
+        if noise is not None:
+            read = read + noise
         out: Tensor = self.net(read, self.device_effect(x[:, self.identity]))
         out = out * self.y_scale + self.y_mean
         return out if self.parts is None else out + self.parts(x)
@@ -173,11 +182,15 @@ def fit_scalar(
     inputs: NetworkInputs,
     config: FitConfig,
     *,
+    part: slice = ALL_MEMBERS,
     start: ScalarStack | None = None,
     progress: Progress | None = None,
     observe: Observe | None = None,
 ) -> ScalarStack:
     """Fit a stack of quantile networks, from scratch or by fine-tuning others.
+
+    Parts of a stack can be fitted by several processes: members do not depend on one another, and
+    each process draws the random numbers of the whole stack.
 
     Parameters
     ----------
@@ -189,6 +202,8 @@ def fit_scalar(
         0 hides a row from a member, which defines the folds.
     inputs : NetworkInputs
     config : FitConfig
+    part : slice
+        Members to fit and return.
     start : ScalarStack, optional
         Networks to fine-tune, whose sizes and inputs are kept. Weight decay pulls every parameter
         to its initial value (L2-SP: Li, Grandvalet, Davoine, ICML 2018).
@@ -214,6 +229,10 @@ def fit_scalar(
     else:
         model = copy_stack(start, len(weights)).train()
         model.device_effect.add_devices(xs[:, model.identity])
+    members = len(weights)
+    if part != ALL_MEMBERS:
+        take_members(model, torch.arange(members)[part])
+        weights, ys = weights[part], ys[part]
     levels = torch.tensor(LEVELS)
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
@@ -224,8 +243,10 @@ def fit_scalar(
         return sum_of_member_means(per_row(batch, config.jitter), weights[:, batch])
 
     def per_row(at: Tensor, jitter: float = 0.0) -> Tensor:
+        shape = (members, len(at), model.input_count)
+        noise = jitter * torch.randn(shape)[part] if jitter else None
         # In units of the target's spread, so that one learning rate serves every target.
-        return pinball_loss(model(xs[at], jitter), ys[:, at], levels) / model.y_scale[:, :, 0]
+        return pinball_loss(model(xs[at], noise), ys[:, at], levels) / model.y_scale[:, :, 0]
 
     watched = torch.from_numpy(observed_rows(len(y)))
     minimize(

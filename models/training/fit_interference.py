@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from presage.models.networks.interference_mlp import InterferenceMLP
-from presage.models.networks.stacked import Standardizer, pinball_loss
+from presage.models.networks.stacked import Standardizer, pinball_loss, take_members
 from presage.models.training.fit import (
+    ALL_MEMBERS,
     LEVELS,
     FitConfig,
     check_training_rows,
@@ -17,7 +20,7 @@ from presage.models.training.fit import (
     sum_of_member_means,
 )
 from presage.models.training.loss_curves import Observe, observed_rows, observing
-from presage.system.arrays import Array
+from presage.system.arrays import Array, Ints
 from presage.system.text.progress import Progress
 
 
@@ -27,22 +30,24 @@ class InterferenceStack(nn.Module):
     The names of parameters and buffers are keys of the networks' files.
     """
 
-    def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
+    def __init__(self, members: Iterable[Tensor], row_weights: Tensor, config: FitConfig) -> None:
         super().__init__()
-        stack, colocations, size, n_in = members.shape
-        flat = members.reshape(stack, colocations * size, n_in)
-        self.standardize = Standardizer(flat, row_weights.reshape(stack, -1))
-        self.net = InterferenceMLP(stack, n_in, hidden=config.hidden, levels=LEVELS)
+        flat = [of_network.flatten(0, 1) for of_network in members]  # each (C * K, G)
+        self.standardize = Standardizer(flat, row_weights.flatten(1))
+        self.net = InterferenceMLP(
+            len(flat), flat[0].shape[-1], hidden=config.hidden, levels=LEVELS
+        )
 
-    def forward(self, members: Tensor, count: Tensor, jitter: float = 0.0) -> Tensor:
+    def forward(self, members: Tensor, count: Tensor, noise: Tensor | None = None) -> Tensor:
         """Return log-slowdown quantiles (stack, C, K, levels).
 
-        ``members`` has the shape (stack, C, K, G) and ``count`` the shape (C, K).
+        ``members`` has the shape (stack, C, K, G) and ``count`` the shape (C, K). ``noise``
+        (stack, C * K, G) is added to the standardized columns.
         """
         stack, colocations, size, n_in = members.shape
         flat = self.standardize(members.reshape(stack, colocations * size, n_in))
-        if jitter:
-            flat = flat + jitter * torch.randn_like(flat)
+        if noise is not None:
+            flat = flat + noise
         out: Tensor = self.net(flat.reshape(stack, colocations, size, n_in), count)
         return out
 
@@ -54,6 +59,8 @@ def fit_interference(
     row_weights: Array,
     config: FitConfig,
     *,
+    of_network: Ints | None = None,
+    part: slice = ALL_MEMBERS,
     start: InterferenceStack | None = None,
     progress: Progress | None = None,
     observe: Observe | None = None,
@@ -62,8 +69,8 @@ def fit_interference(
 
     Parameters
     ----------
-    members : ndarray of shape (stack or 1, colocations, size, columns)
-        Padded, transformed features of every member, for each network of the stack.
+    members : ndarray of shape (variants, colocations, size, columns)
+        Padded, transformed features of every member.
     count : ndarray of shape (colocations, size)
         Number of identical members at each place: usually 1, 0 for padding.
     y : ndarray of shape (colocations, size)
@@ -71,6 +78,10 @@ def fit_interference(
     row_weights : ndarray of shape (stack, colocations, size)
         0 hides a victim from a member of the stack.
     config : FitConfig
+    of_network : ndarray of int, shape (stack,), optional
+        Which of the variants each network of the stack reads; by default all read the only one.
+    part : slice
+        Networks to fit and return, as in :func:`presage.models.training.fit.fit_scalar`.
     start : InterferenceStack, optional
         Networks to fine-tune, as in :func:`presage.models.training.fit.fit_scalar`.
     progress : callable, optional
@@ -87,11 +98,17 @@ def fit_interference(
         check_training_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
-    xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)
-    ys = torch.tensor(y).float()
+    xs, ys = torch.tensor(members).float(), torch.tensor(y).float()
+    variants = _variants(of_network, len(weights))
     model = (
-        InterferenceStack(xs, weights, config) if start is None else copy_stack(start, len(weights))
+        InterferenceStack((xs[i] for i in variants), weights, config)
+        if start is None
+        else copy_stack(start, len(weights))
     )
+    networks, variants = len(weights), variants[part]
+    if part != ALL_MEMBERS:
+        take_members(model, torch.arange(networks)[part])
+        weights = weights[part]
     order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
     levels = torch.tensor(LEVELS)
 
@@ -101,7 +118,9 @@ def fit_interference(
 
     def per_victim(at: Tensor, jitter: float = 0.0) -> Tensor:
         known = ys[at].expand(len(weights), -1, -1)
-        return pinball_loss(model(xs[:, at], counts[at], jitter), known, levels).flatten(1)
+        return pinball_loss(model(xs[:, at][variants], counts[at], jitter), known, levels).flatten(
+            1
+        )
 
     watched = torch.from_numpy(observed_rows(len(counts)))
     minimize(
@@ -113,15 +132,28 @@ def fit_interference(
 
 
 def predict_log_slowdowns(
-    model: InterferenceStack, members: Array, count: Array, *, at_once: int = 256
+    model: InterferenceStack,
+    members: Array,
+    count: Array,
+    *,
+    of_network: Ints | None = None,
+    at_once: int = 256,
 ) -> Array:
-    """Return quantiles of every member, (stack, colocations, size, levels), in chunks."""
-    stack = int(model.standardize.mean.shape[0])
-    xs = torch.tensor(members).float().expand(stack, -1, -1, -1)
-    counts = torch.tensor(count).float()
+    """Return quantiles of every member, (stack, colocations, size, levels), in chunks.
+
+    The parameters are those of :func:`fit_interference`.
+    """
+    xs, counts = torch.tensor(members).float(), torch.tensor(count).float()
+    variants = _variants(of_network, int(model.standardize.mean.shape[0]))
     with torch.no_grad():
         out = [
-            model(xs[:, start : start + at_once], counts[start : start + at_once])
+            model(xs[:, start : start + at_once][variants], counts[start : start + at_once])
             for start in range(0, len(counts), at_once)
         ]
     return torch.cat(out, dim=1).numpy().astype(np.float64)
+
+
+def _variants(of_network: Ints | None, stack: int) -> Tensor:
+    """Return the variant of the features that each network reads, shape (stack,)."""
+    chosen = np.zeros(stack, dtype=np.int64) if of_network is None else of_network
+    return torch.from_numpy(chosen)

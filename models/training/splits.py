@@ -2,8 +2,8 @@
 
 The fold of a job is a digest of its id, not of its position, so it is the same in every table. A
 growing campaign moves no job to another fold: a new release is evaluated on jobs that no earlier
-release was trained on. Each family is a fold of its own; if there are very many families, several
-share a fold.
+release was trained on. Each family is a fold of its own; with very many families or rows, several
+families share a fold.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pandas as pd
 FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never in the training of a release: the gate evaluates on it
 MAX_FAMILY_FOLDS = 50  # each costs an ensemble
+MANY_ROWS = 20_000  # from which an ensemble for each family would cost more than it shows
 
 Folds = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -38,7 +39,7 @@ def family_folds(families: Sequence[str]) -> Folds:
 
 
 def device_folds(kinds: Sequence[str]) -> Folds:
-    """Return the fold of each row, in [0, FOLDS), by the order of device kinds.
+    """Return the fold of each row, in [0, FOLDS), by the order of device kinds or families.
 
     With two or more kinds, no fold has all rows.
     """
@@ -47,4 +48,5 @@ def device_folds(kinds: Sequence[str]) -> Folds:
 
 def folds_by_split(rows: pd.DataFrame) -> dict[str, Folds]:
     """Return the fold of each row for the splits by job and by family."""
-    return {"job": job_folds(list(rows["job_id"])), "family": family_folds(list(rows["family"]))}
+    by_family = family_folds if len(rows) < MANY_ROWS else device_folds
+    return {"job": job_folds(list(rows["job_id"])), "family": by_family(list(rows["family"]))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain
 from typing import Any
 
@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features.device.device import Device
+from presage.features.graph.op_stats import OpStats
 from presage.features.quantities.quantity_registry import RUNTIME, STEP_TIME, solo_columns
 from presage.features.tables import schemas as tables
 from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
@@ -29,6 +30,7 @@ TABLES = {
     for table in (*tables.CAMPAIGN_TABLES.values(), tables.OP_STATS, tables.OUTCOMES)
 }
 STEP = STEP_TIME.column
+_OP_FIELDS = [field.name for field in fields(OpStats)]
 
 Row = dict[str, Any]
 Member = tuple[str, float, str]  # job_id, fraction and mode of its share
@@ -52,18 +54,22 @@ def outcome_tables(
     reported = _most_reported(rows, jobs)
     runs, members = _runs(rows, jobs, reported, devices)
     solo = runs[runs["colocation_id"] == ""]
-    found = {
+    found: dict[str, list[Row] | pd.DataFrame] = {
         "jobs": [_job_row(job) for job in reported.values()],
         "op_stats": _op_stats_rows(reported),
         "devices": _device_rows(runs, devices),
-        "executions": _execution_rows(solo, devices, recency),
+        "executions": _executions(solo, devices, recency),
         "colocations": _colocation_rows(runs, members, recency),
-        "outcomes": _records(runs[[column.name for column in tables.OUTCOMES.columns]]),
+        "outcomes": runs,
     }
-    return {
-        name: tables.from_rows(table, found.get(name, []), source=f"{name}.parquet")
-        for name, table in TABLES.items()
-    }
+    return {name: _table(table, found.get(name, [])) for name, table in TABLES.items()}
+
+
+def _table(table: tables.Table, rows: list[Row] | pd.DataFrame) -> pa.Table:
+    source = f"{table.name}.parquet"
+    if isinstance(rows, pd.DataFrame):
+        return tables.from_frame(table, rows, source=source)
+    return tables.from_rows(table, rows, source=source)
 
 
 def _most_reported(rows: pd.DataFrame, jobs: Sequence[ReportedJob]) -> dict[str, ReportedJob]:
@@ -88,16 +94,19 @@ def _runs(
 ) -> tuple[pd.DataFrame, dict[str, list[Member]]]:
     """Return rows of ``outcomes``, and the members of every co-location."""
     job_ids = [job.features.job.job_id for job in jobs]
+    families = {job_id: job.features.job.family for job_id, job in reported.items()}
     members: dict[str, list[Member]] = {}
     more = []
-    for row in rows.to_dict("records"):
-        job_id, kind = job_ids[row["job"]], devices[row["machine"]].kind
-        colocated_jobs = [(job_ids[job], share, mode) for job, share, mode in row["colocated_jobs"]]
-        together = sorted([(job_id, row["share"], row["sharing_mode"]), *colocated_jobs])
-        colocation_id = _colocation_id(together, kind) if colocated_jobs else ""
-        members[colocation_id] = together
-        family = reported[job_id].features.job.family
-        more.append((job_id, family, kind, colocation_id, len(together)))
+    read = ("job", "machine", "share", "sharing_mode", "colocated_jobs")
+    for job, machine, share, mode, others in zip(*(rows[name] for name in read), strict=True):
+        job_id, kind = job_ids[job], devices[machine].kind
+        colocation_id, size = "", 1
+        if others:
+            colocated_jobs = [(job_ids[other], of, its_mode) for other, of, its_mode in others]
+            together = sorted([(job_id, share, mode), *colocated_jobs])
+            colocation_id, size = _colocation_id(together, kind), len(together)
+            members[colocation_id] = together
+        more.append((job_id, families[job_id], kind, colocation_id, size))
     names = ["job_id", "family", "device_kind", "colocation_id", "members"]
     runs = rows.join(pd.DataFrame(more, columns=names, index=rows.index))
     measured = [*learnt_columns(), RUNTIME.column]
@@ -125,18 +134,17 @@ def _newest(
     return last[kept].merge(medians, "left", on=list(group)).sort_values(list(group))
 
 
-def _execution_rows(
+def _executions(
     solo: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
-) -> list[Row]:
-    """Return rows of solo jobs, including those that only failed."""
+) -> pd.DataFrame:
+    """Return solo jobs, including those that only failed."""
     # A runtime without a step time is not used: it includes an unknown setup time.
     has_values = solo["failure"].ne("") | solo[learnt_columns()].notna().any(axis=1)
     group = ["job_id", "device_kind", "machine", "share", "sharing_mode"]
-    rows = _records(_newest(solo[has_values], group, learnt_columns(), recency))
-    for row in rows:
-        peak = row["memory_peak_bytes"]
-        row["memory_utilization"] = peak and peak / devices[row["machine"]].memory_bytes
-    return [row | _UNREPORTED | _PROVENANCE for row in rows]
+    rows = _newest(solo[has_values], group, learnt_columns(), recency)
+    memory = [float(devices[machine].memory_bytes) for machine in rows["machine"]]
+    rows["memory_utilization"] = rows["memory_peak_bytes"] / memory
+    return rows.assign(**_UNREPORTED, **_PROVENANCE)
 
 
 def _colocation_rows(
@@ -206,7 +214,7 @@ def _job_row(reported: ReportedJob) -> Row:
 def _op_stats_rows(reported: Mapping[str, ReportedJob]) -> list[Row]:
     graphs = {job.features.job.graph_digest: job.features.op_stats for job in reported.values()}
     return [
-        {"graph_digest": digest} | asdict(op)
+        {"graph_digest": digest} | {name: getattr(op, name) for name in _OP_FIELDS}
         for digest, ops in sorted(graphs.items())
         for op in ops
     ]
@@ -240,13 +248,8 @@ _UNREPORTED: Row = {"steps": 0, "step_time_p90_s": None, "setup_s": None, "forei
 
 
 def _records(frame: pd.DataFrame) -> list[Row]:
-    """Return rows as mappings; missing values are None, and bytes are integers."""
-    rows = [
+    """Return rows as mappings; missing values are None."""
+    return [
         {str(k): None if v is None or v != v else v for k, v in row.items()}  # noqa: PLR0124 - NaN
         for row in frame.to_dict("records")
     ]
-    for row in rows:
-        peak_bytes = row.get("memory_peak_bytes")
-        if peak_bytes is not None:
-            row["memory_peak_bytes"] = int(peak_bytes)
-    return rows

@@ -6,7 +6,7 @@ unit or a wrong data sheet, while surprising jobs are used for training.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.columns.schema import columns, matrix
+from presage.features.columns.schema import TABLE_ROWS, columns, matrix
 from presage.features.device.device import Device, Share
 from presage.features.placement import Placement
 from presage.pipelines.reported.reported_outcomes import ReportedJob
@@ -35,6 +35,11 @@ MOST_BYTES = 2**53  # beyond it a float64 does not count bytes
 _ROOFLINE, _LIVE, _PRIOR = map(
     columns("full").index, ("roofline_s", "peak_live_bytes", "memory_prior_bytes")
 )
+
+_READ = (
+    "job", "machine", "share", "colocated_jobs", "failure", "step_time_median_s", "runtime_s",
+    "compute_utilization", "memory_peak_bytes",
+)  # fmt: skip
 
 Placed = tuple[int, str, float]  # job position, data sheet, fraction of the device
 Fault = tuple[str, str]  # the rule, and the violation
@@ -66,49 +71,54 @@ def implausible(
 
     Co-located jobs must be possible, too.
     """
-    records = rows.to_dict("records")
-    placed = [
-        [
-            (job, row["machine"], share)
-            for job, share, _ in (_own_placement(row), *row["colocated_jobs"])
-        ]
-        for row in records
-    ]
-    physics = _physics(list(dict.fromkeys(chain.from_iterable(placed))), jobs, devices)
+    placed = chain.from_iterable(map(_placements, _records(rows)))
+    physics = _physics(list(dict.fromkeys(placed)), jobs, devices)
     return [
-        _fault(row, [physics[one] for one in of_row], devices[row["machine"]])
-        for row, of_row in zip(records, placed, strict=True)
+        _fault(row, [physics[one] for one in _placements(row)], devices[row["machine"]])
+        for row in _records(rows)
     ]
 
 
-def _own_placement(row: Mapping[Hashable, Any]) -> tuple[int, float, str]:
-    return row["job"], row["share"], row["sharing_mode"]
+def _records(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the columns that the rules read, one row at a time: millions do not fit in memory."""
+    for values in zip(*(rows[name] for name in _READ), strict=True):
+        yield dict(zip(_READ, values, strict=True))
+
+
+def _placements(row: Mapping[str, Any]) -> Iterator[Placed]:
+    """Yield the placement of a row's job, and of its co-located jobs."""
+    yield row["job"], row["machine"], row["share"]
+    for job, share, _ in row["colocated_jobs"]:
+        yield job, row["machine"], share
 
 
 def _physics(
     placed: Sequence[Placed], jobs: Sequence[ReportedJob], devices: Mapping[str, Device]
 ) -> dict[Placed, Physics]:
-    if not placed:
-        return {}
-    with np.errstate(all="ignore"):  # overflows are reported as not finite
-        found = matrix(
-            [Placement(jobs[job].features, devices[on], Share(share)) for job, on, share in placed]
-        )
-    finite: list[bool] = [bool(np.isfinite(row).all()) for row in found]
-    return {
-        one: Physics(ok, *map(float, row[[_ROOFLINE, _LIVE, _PRIOR]]))
-        for one, ok, row in zip(placed, finite, found, strict=True)
-    }
+    found: dict[Placed, Physics] = {}
+    for start in range(0, len(placed), TABLE_ROWS):
+        part = placed[start : start + TABLE_ROWS]
+        with np.errstate(all="ignore"):  # overflows are reported as not finite
+            values = matrix(
+                [
+                    Placement(jobs[job].features, devices[on], Share(share))
+                    for job, on, share in part
+                ]
+            )
+        finite = [bool(row.all()) for row in np.isfinite(values)]
+        least = values[:, [_ROOFLINE, _LIVE, _PRIOR]].tolist()
+        found |= {one: Physics(ok, *row) for one, ok, row in zip(part, finite, least, strict=True)}
+    return found
 
 
-def _fault(row: Mapping[Hashable, Any], members: Sequence[Physics], device: Device) -> Fault | None:
+def _fault(row: Mapping[str, Any], members: Sequence[Physics], device: Device) -> Fault | None:
     for one in members:
         if one.fault:
             return NO_JOB, one.fault
     return _step_fault(row, members[0]) or _memory_fault(row, members[0], device)
 
 
-def _step_fault(row: Mapping[Hashable, Any], physics: Physics) -> Fault | None:
+def _step_fault(row: Mapping[str, Any], physics: Physics) -> Fault | None:
     step_s, runtime_s, ran = row["step_time_median_s"], row["runtime_s"], row["failure"] == ""
     # A failed job may have had no time to measure: its zeros are not measurements.
     if step_s is None or not (ran or step_s > 0):
@@ -131,7 +141,7 @@ def _step_fault(row: Mapping[Hashable, Any], physics: Physics) -> Fault | None:
     return None
 
 
-def _memory_fault(row: Mapping[Hashable, Any], physics: Physics, device: Device) -> Fault | None:
+def _memory_fault(row: Mapping[str, Any], physics: Physics, device: Device) -> Fault | None:
     peak_bytes, ran = row["memory_peak_bytes"], row["failure"] == ""
     if peak_bytes is None or not (ran or peak_bytes > 0):
         return None

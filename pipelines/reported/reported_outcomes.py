@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -117,7 +118,7 @@ def read_logs(
             row = reading.row(log_name(log), reported)
             by_key.setdefault(reported.idempotency_key, []).append(row)
     duplicates = 0
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     quarantined: list[Quarantined] = []
     for same_key in by_key.values():
         if len({row.digest for row in same_key}) > 1:
@@ -131,7 +132,7 @@ def read_logs(
             rows.append(first.columns)
         else:
             quarantined.append(first.quarantined(*first.fault))
-    frame = pd.DataFrame(rows, columns=[*_COLUMNS, *_reported_columns().values()])
+    frame = pd.DataFrame.from_records(rows, columns=[*_COLUMNS, *_reported_columns().values()])
     return Reported(reading.jobs, reading.devices, frame, quarantined, duplicates)
 
 
@@ -149,12 +150,12 @@ def _reported_columns() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a log: its columns, or the rule that it violates and the reason."""
+    """A row of a log without its message: its columns, or the violated rule and the reason."""
 
     log: str
     reported: ReportedOutcome
     digest: bytes
-    columns: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[Any, ...] = ()
     fault: tuple[str, str] | None = None
 
     @property
@@ -178,13 +179,16 @@ class _Reading:
         self._job_places: dict[bytes, int] = {}
         self._graphs: dict[str, tuple[OpStats, ...]] = {}
         self._machines: dict[bytes, str] = {}
+        self._measurable = tuple(_reported_columns())
 
     def row(self, log: str, reported: ReportedOutcome) -> _Row:
         """Parse a row of a log; an unusable row has a fault."""
+        message = reported.message
+        reported = replace(reported, message=b"")  # those of a million rows take gigabytes
         try:
-            outcome = pb.Outcome.FromString(reported.message)
+            outcome = pb.Outcome.FromString(message)
         except DecodeError:
-            digest = hashlib.sha256(reported.message).digest()
+            digest = hashlib.sha256(message).digest()
             fault = (UNREADABLE, "its bytes are not a presage.v1.Outcome")
             return _Row(log, reported, digest, fault=fault)
         # Serialize in a fixed order: a replica of another version may order fields differently.
@@ -195,7 +199,8 @@ class _Reading:
             return _Row(log, reported, digest, fault=(INVALID, str(error)))
         return _Row(log, reported, digest, columns)
 
-    def _columns(self, log: str, reported: ReportedOutcome, outcome: pb.Outcome) -> dict[str, Any]:
+    def _columns(self, log: str, reported: ReportedOutcome, outcome: pb.Outcome) -> tuple[Any, ...]:
+        """Return the values of ``Reported.rows``, in the order of its columns."""
         check_outcome(outcome, self._known_device, "outcome")
         if outcome.idempotency_key != reported.idempotency_key:
             raise InvalidJobError(
@@ -216,25 +221,13 @@ class _Reading:
         finished_at_s = outcome.finished_at_unix_s
         measured = measured_values(outcome)
         is_plausible = LEAST_UNIX_S <= finished_at_s <= received_at_s
-        return {
-            "log": log,
-            "position": reported.position,
-            "idempotency_key": outcome.idempotency_key,
-            "reported_by": reported.reported_by,
-            "release_id": outcome.release_id,
-            "measured_at_s": finished_at_s if is_plausible else received_at_s,
-            "received_at_s": received_at_s,
-            "job": job,
-            "reported_job_id": reported_job_id,
-            "iterations": iterations,
-            "versions": self.jobs[job].version,
-            "machine": self._machine(outcome.device),
-            "share": share.fraction,
-            "sharing_mode": share.mode,
-            "failure": outcome.failure,
-            **{column: measured.get(name) for name, column in _reported_columns().items()},
-            "colocated_jobs": colocated_jobs,
-        }
+        return (
+            log, reported.position, outcome.idempotency_key, sys.intern(reported.reported_by),
+            sys.intern(outcome.release_id), finished_at_s if is_plausible else received_at_s,
+            received_at_s, job, reported_job_id, iterations, self.jobs[job].version,
+            self._machine(outcome.device), share.fraction, sys.intern(share.mode),
+            sys.intern(outcome.failure), colocated_jobs, *map(measured.get, self._measurable),
+        )  # fmt: skip
 
     def _job(self, row: pb.Job, where: str) -> int:
         """Return the position of a parsed job; the name from its client is dropped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,7 @@ Metrics = dict[str, dict[str, dict[str, Scores]]]
 Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
 CURVE_COLUMNS = ["device_class", *COLUMNS]
+MOST_POINTS = 20_000  # of a plot; evenly spaced if there are more
 SUMMARY = ("mape", "median_ape", "coverage_90%")
 FORECAST_COLUMNS = (*FORECAST_KEY, "split", "features", "fold", "measured", *QUANTILES)
 
@@ -245,6 +247,7 @@ def _write_plots(
         is_trained = predictor in forecasts
         rows = judged(forecasts[predictor]) if is_trained else any_rows
         points = rows[["split", "family", "device_kind", "domain", "measured", "predicted"]]
+        points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
         tables = {f"{predictor}.csv": points} | {
             f"error_by_{group}/{predictor}.csv": error_by(group, rows) for group in GROUPS
         }

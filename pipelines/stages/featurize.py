@@ -40,6 +40,7 @@ from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.arrays import Mask
 from presage.system.files.atomic_file import write_atomically
+from presage.system.processes.spread import spread
 
 OUTPUT_NAMES = (
     "solo.parquet", "interference.parquet", "scaling.parquet", "devices.json", "campaigns.json",
@@ -63,7 +64,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     """
     ran = campaign.executions[campaign.executions["failure"] == ""]
     ran = pd.concat([ran, _rows_without_solo_run(campaign, ran)], ignore_index=True)
-    placements = [campaign.placement(row) for row in ran.to_dict("records")]
+    placements = campaign.placements(ran)
     jobs = [placement.job.job for placement in placements]
     keys = pd.DataFrame(
         {
@@ -164,21 +165,29 @@ def check_rows(
     solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]
 ) -> tuple[list[str], Mask]:
     """Return why each row is outside the domain of the other folds, "", and which are near it."""
-    features = feature_matrix(solo, "full")
-    devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
     out, near = np.full(len(solo), "", dtype=object), np.zeros(len(solo), dtype=bool)
-    measured = is_measured(solo)
-    for fold in np.unique(folds):
-        train, test = (folds != fold) & measured, folds == fold
-        if not train.any():
-            out[test] = "no other job was measured"
-            continue
-        domains = fit_domains(solo[train], known)
-        out[test] = explain_out_of_domain(domains, features[test], precisions[test])
-        _, near[test] = classify(domains, features[test], precisions[test])
-        for row in np.flatnonzero(test & ~np.isin(devices, devices[train])):
-            out[row] = f"no job was measured on {devices[row]}"
+    tests = [folds == fold for fold in np.unique(folds)]
+    found = spread(_check_fold, tests, shared=(solo, known))
+    for test, (reasons, is_near) in zip(tests, found, strict=True):
+        out[test], near[test] = reasons, is_near
     return list(out), near & (out == "")
+
+
+def _check_fold(
+    solo: pd.DataFrame, known: Mapping[str, Domain], test: Mask
+) -> tuple[list[str], Mask]:
+    """Return reasons of the rows of one fold, and which are near the domain of the others."""
+    rows, train = solo[test], solo[~test & is_measured(solo)]
+    if train.empty:
+        return ["no other job was measured"] * len(rows), np.zeros(len(rows), dtype=bool)
+    features, precisions = feature_matrix(rows, "full"), precision_codes(rows["precision"])
+    domains = fit_domains(train, known)
+    reasons = np.array(explain_out_of_domain(domains, features, precisions), dtype=object)
+    _, near = classify(domains, features, precisions)
+    kinds = rows["device_kind"]
+    unmeasured = ~kinds.isin(train["device_kind"].unique()).to_numpy(bool)
+    reasons[unmeasured] = "no job was measured on " + kinds[unmeasured]
+    return list(reasons), near
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:

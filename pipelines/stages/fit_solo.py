@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -32,10 +33,11 @@ from presage.models.training.fit_trees import fit_trees
 from presage.models.training.loss_curves import LossCurves, observed_rows
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
+from presage.pipelines.evaluation.fit_members import fit_members
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
 from presage.system.arrays import Array, Names
-from presage.system.text.progress import counted_progress, training_progress
+from presage.system.text.progress import counted_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]
@@ -161,11 +163,10 @@ def _cross_validate(
     at = observed_rows(len(solo))
     held_out = (1 - cv.training_weights(members, folds)) * measured
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
-    with training_progress(f"{quantity.name}, {feature_set} features") as progress:
-        stack = fit_scalar(
-            x, np.where(measured, target, 0), weights, inputs, config,
-            start=start, progress=progress, observe=curves.observe,
-        )  # fmt: skip
+    fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
+    stack = fit_members(
+        partial(fit, start=start), len(weights), curves, f"{quantity.name}, {feature_set} features"
+    )
     outputs, trees = predict_quantiles(stack, x), None
     if config.trees:
         features = feature_matrix(solo, feature_set)

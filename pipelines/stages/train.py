@@ -34,6 +34,7 @@ from presage.models.training.fine_tuning import (
 from presage.models.training.fit import ScalarStack
 from presage.models.training.loss_curves import COLUMNS
 from presage.models.training.splits import folds_by_split
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -99,12 +100,6 @@ class TrainedPredictor:
         write_csv(self.curves, folder / LOSS_CURVES)
         for name, trained in self.networks.items():
             write_atomically(folder / f"{name}.npz", partial(write_networks, trained))
-
-
-def make_torch_deterministic() -> None:
-    """Use one thread and deterministic algorithms, so equal seeds give equal bytes."""
-    torch.set_num_threads(1)
-    torch.set_deterministic_debug_mode("error")  # faster than use_deterministic_algorithms
 
 
 def max_novelty_margins(

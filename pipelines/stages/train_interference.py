@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ from presage.models.training.fit_interference import (
 from presage.models.training.loss_curves import LossCurves, observed_rows
 from presage.models.training.solo_rows import SOLO_KEY, find_solo_rows
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
+from presage.models.training.torch_settings import make_torch_deterministic
 from presage.pipelines.evaluation import cross_validation as cv
+from presage.pipelines.evaluation.fit_members import fit_members
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
@@ -50,11 +53,9 @@ from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import (
     TrainedPredictor,
-    make_torch_deterministic,
     max_novelty_margins,
 )
 from presage.system.arrays import Array, Mask, Names
-from presage.system.text.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
 REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is out of domain
@@ -190,15 +191,18 @@ def fit_device_class(
     plan = cv.plan_members(config.ensemble, folds)
     weights = colocation_weights(plan, folds, colocations.known * colocations.weight)
     # There are no solo medians without the device's fold; those of the family split are similar.
-    inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
+    inputs = np.stack([data[split].members for split in cv.SPLITS])
+    of_network = np.array([split != "job" for split in plan.split], dtype=np.int64)
     before, known = (None, None) if start is None else (start.stack, start.margins)
     curves = _loss_curves(colocations, plan, folds, weights)
-    with training_progress(INTERFERENCE.name) as progress:
-        stack = fit_interference(
-            inputs, colocations.mask, colocations.log_slowdown, weights, config,
-            start=before, progress=progress, observe=curves.observe,
-        )  # fmt: skip
-    per_victim = predict_log_slowdowns(stack, inputs, colocations.mask)[:, is_victim]
+    fit = partial(
+        fit_interference, inputs, colocations.mask, colocations.log_slowdown, weights, config,
+        of_network=of_network, start=before,
+    )  # fmt: skip
+    stack = fit_members(fit, len(weights), curves, INTERFERENCE.name)
+    per_victim = predict_log_slowdowns(stack, inputs, colocations.mask, of_network=of_network)[
+        :, is_victim
+    ]
     victim_fold = {split: fold[is_victim] for split, fold in folds.items()}
     raw = _by_domain(colocations, per_victim, plan, victim_fold)
     forecasts = _forecasts(colocations, raw, victim_fold, None if known is None else known.largest)
@@ -227,11 +231,11 @@ def _loss_curves(
     """Return empty curves of known victims; ``weights`` are those of training (stack, C, K)."""
     at = observed_rows(len(colocations.known))
     held_out = [
-        (folds[split] == fold) * colocations.known
+        (folds[split][at] == fold) * colocations.known[at]
         for split, fold in zip(plan.split, plan.fold, strict=True)
     ]
     training, validation = (
-        each[:, at].reshape(len(weights), -1) for each in (weights, np.array(held_out))
+        each.reshape(len(weights), -1) for each in (weights[:, at], np.array(held_out))
     )
     return LossCurves(plan.split, training, validation)
 

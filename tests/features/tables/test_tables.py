@@ -1,6 +1,7 @@
 from itertools import count
 from threading import Event, Thread
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -242,3 +243,25 @@ def test_the_error_of_a_file_in_place_of_the_folder_is_one_line_with_a_remedy(tm
 def test_every_column_has_a_description():
     for definition in tables.TABLES.values():
         assert all(column.meaning for column in definition.columns), definition.name
+
+
+def test_a_frame_gives_the_table_of_its_rows():
+    rows = [ROW, ROW | {"job_id": "b", "setup_s": None}]
+    frame = pd.DataFrame(rows)  # setup_s is NaN
+    frame["memory_peak_bytes"] = frame["memory_peak_bytes"].astype(float)
+
+    found = tables.from_frame(tables.EXECUTIONS, frame.assign(more=1), source="test")
+    assert found == tables.from_rows(tables.EXECUTIONS, rows, source="test")
+
+
+def test_a_frame_with_a_value_of_another_type_is_refused():
+    frame = pd.DataFrame([ROW]).assign(steps="many")
+    with pytest.raises(TableError, match=r"test: a row does not fit table 'executions'"):
+        tables.from_frame(tables.EXECUTIONS, frame, source="test")
+
+
+def test_a_frame_without_a_column_is_refused():
+    with pytest.raises(TableError, match=r"test: no column 'steps'"):
+        tables.from_frame(
+            tables.EXECUTIONS, pd.DataFrame([ROW]).drop(columns="steps"), source="test"
+        )

@@ -11,6 +11,7 @@ from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
 from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import precision_codes
+from presage.models.calibration import training_domain
 from presage.models.calibration.training_domain import (
     Domain,
     classify,
@@ -197,3 +198,18 @@ def test_a_domain_of_an_older_version_has_one_radius(domain):
 def test_a_near_radius_that_is_no_number_up_to_the_radius_is_rejected(domain, near_radius):
     with pytest.raises(ValueError, match="radi"):
         parse_domain(domain.as_json() | {"radius": 0.5, "near_radius": near_radius})
+
+
+def test_the_domain_of_a_large_table_is_that_of_evenly_spaced_rows(monkeypatch):
+    shares = np.linspace(0, 1, 60)
+    models, precisions = [f"m{i}" for i in range(60)], ["fp32"] * 60
+    monkeypatch.setattr(training_domain, "TRAVERSED", 20)
+    large = fit_domain(rows(*shares), models, precisions)
+    known = {tuple(row) for row in large.mixtures.tolist()}
+
+    assert len(known) == 20
+    assert known == {
+        tuple(row)
+        for row in fit_domain(rows(*shares[::3]), models[::3], precisions[::3]).mixtures.tolist()
+    }
+    assert large.low.tolist() == fit_domain(rows(*shares), models, precisions).low.tolist()

@@ -1,4 +1,5 @@
 import math
+from copy import deepcopy
 from itertools import pairwise
 
 import pytest
@@ -6,7 +7,13 @@ import torch
 
 from presage.models.networks.interference_mlp import InterferenceMLP
 from presage.models.networks.quantile_mlp import QuantileMLP
-from presage.models.networks.stacked import Standardizer, ordered_quantiles, pinball_loss
+from presage.models.networks.stacked import (
+    Standardizer,
+    join_members,
+    ordered_quantiles,
+    pinball_loss,
+    take_members,
+)
 from presage.models.training.fit import LEVELS, minimize, sum_of_member_means
 
 
@@ -183,3 +190,14 @@ def test_weight_decay_affects_only_weights():
     assert errors[0] < errors[1] < errors[2]
     biases = [p for name, p in net.named_parameters() if name.endswith("bias")]
     assert any(p.abs().max() > 0.1 for p in biases)
+
+
+def test_the_parts_of_a_stack_join_to_the_stack():
+    net = QuantileMLP(5, 7, hidden=8, levels=LEVELS)
+    parts = [deepcopy(net) for _ in range(3)]
+    for part, members in zip(parts, ([0, 1], [2], [3, 4]), strict=True):
+        take_members(part, torch.tensor(members))
+    joined = join_members(parts).state_dict()
+
+    assert joined.keys() == net.state_dict().keys()
+    assert all(torch.equal(joined[name], value) for name, value in net.state_dict().items())

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from presage.models.training import baselines
 from presage.models.training.baselines import (
     BASELINES,
     MEAN_BY_MEMBERS,
@@ -64,3 +65,11 @@ def test_the_mean_by_members_is_that_of_the_other_folds():
     found = predict_out_of_fold(MEAN_BY_MEMBERS, members, y, np.array([0, 1, 1]))
 
     assert found.tolist() == [2, 1, 1]
+
+
+def test_a_baseline_is_trained_on_evenly_spaced_rows_of_a_large_table(monkeypatch):
+    monkeypatch.setattr(baselines, "MOST_ROWS", 3)
+    y = np.array([0.0, *range(1, 8)])  # 7 rows besides the first: every third is read
+    found = predict_out_of_fold("constant", np.zeros((8, 1)), y, np.array([0, *[1] * 7]))
+
+    assert found.tolist() == [4.0, *[0.0] * 7]  # the median of 1, 4 and 7

@@ -20,7 +20,7 @@ from presage.models.networks.predictors import (
     ScalarPredictor,
     route_by_device_class,
 )
-from presage.models.networks.stacked import take_members
+from presage.models.networks.stacked import join_members, take_members
 from presage.models.onnx_export.export import export
 from presage.models.training import fine_tuning
 from presage.models.training.fine_tuning import (
@@ -38,6 +38,7 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
+from presage.pipelines.evaluation.fit_members import member_parts
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
@@ -379,3 +380,49 @@ def test_a_hidden_colocation_has_no_influence():
 
     np.testing.assert_array_equal(found[0][1], found[1][1])
     assert (found[0][0] != found[1][0]).any()
+
+
+JITTERED = replace(CONFIG, steps=12, jitter=0.3, batch=32)
+PARTS = member_parts(7, slots=3)
+
+
+def equal_states(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(
+        torch.equal(value, states[1][name]) for name, value in states[0].items()
+    )
+
+
+@pytest.mark.parametrize("has_start", [False, True], ids=["from scratch", "fine-tuned"])
+def test_parts_of_a_stack_are_trained_as_the_whole_bit_for_bit(has_start):
+    rng = np.random.default_rng(0)
+    x = transform_features(rng.uniform(1, 100, (90, len(COLUMNS))), "full")
+    y, weights = rng.normal(size=90), (rng.random((7, 90)) > 0.2).astype(float)
+    start = fit_scalar(x, y, weights[:3], INPUTS, JITTERED) if has_start else None
+    whole = fit_scalar(x, y, weights, INPUTS, JITTERED, start=start)
+    parts = [fit_scalar(x, y, weights, INPUTS, JITTERED, start=start, part=one) for one in PARTS]
+
+    assert equal_states(join_members(parts), whole)
+
+
+def test_parts_of_an_interference_stack_are_trained_as_the_whole_bit_for_bit():
+    rng = np.random.default_rng(0)
+    members, mask = rng.normal(2, 1, size=(2, 50, 3, 6)), np.ones((50, 3))
+    weights = (rng.random((7, 50, 3)) > 0.2).astype(float)
+    reads = np.array([0, 0, 1, 1, 0, 1, 0])
+    given = (members, mask, rng.normal(size=(50, 3)), weights, JITTERED)
+    whole = fit_interference(*given, of_network=reads)
+    parts = [fit_interference(*given, of_network=reads, part=one) for one in PARTS]
+
+    assert equal_states(join_members(parts), whole)
+
+
+def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
+    rng = np.random.default_rng(0)
+    members, mask = rng.normal(2, 1, size=(2, 50, 3, 6)), np.ones((50, 3))
+    weights, y = np.ones((4, 50, 3)), rng.normal(size=(50, 3))
+    reads = np.array([0, 1, 1, 0])
+    shared = fit_interference(members, mask, y, weights, JITTERED, of_network=reads)
+    own = fit_interference(members[reads], mask, y, weights, JITTERED, of_network=np.arange(4))
+
+    assert equal_states(shared, own)

@@ -15,7 +15,7 @@ from presage.models.training.loss_curves import (
     observed_rows,
     observed_steps,
 )
-from presage.pipelines.stages.train import make_torch_deterministic
+from presage.models.training.torch_settings import make_torch_deterministic
 
 CONFIG = FitConfig(8, 60, 0.02, 0.1, ensemble=1, seed=0, batch=64, jitter=0.1)
 

@@ -1,8 +1,15 @@
 import numpy as np
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.models.training.splits import FOLDS, family_folds, job_folds
+from presage.models.training.splits import (
+    FOLDS,
+    MANY_ROWS,
+    family_folds,
+    folds_by_split,
+    job_folds,
+)
 
 
 def test_the_fold_of_a_job_never_changes():
@@ -26,3 +33,12 @@ def test_every_family_is_a_fold_of_its_own():
     folds = family_folds(families)
 
     assert folds.tolist() == [0, 1, 2, 3, 4, 5] * 3
+
+
+def test_families_share_folds_in_a_large_table():
+    families = [f"family {i % 30:02}" for i in range(MANY_ROWS)]
+    rows = pd.DataFrame({"job_id": families, "family": families})
+    small, large = (folds_by_split(part)["family"] for part in (rows[1:], rows))
+
+    assert len(np.unique(small)) == 30
+    assert large.tolist() == [i % 30 % FOLDS for i in range(MANY_ROWS)]

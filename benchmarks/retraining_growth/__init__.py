@@ -1,0 +1,1 @@
+"""Benchmark of retraining by the number of reported outcomes."""

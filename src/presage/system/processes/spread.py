@@ -1,0 +1,82 @@
+"""Independent tasks of a pipeline stage: in this process, or on the nodes of a Ray cluster.
+
+A stage uses the cluster that ``PRESAGE_RAY`` names. It is no parameter of a stage, so that DVC does
+not run a stage again on another cluster: the results do not depend on where the tasks run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import Any, TypeVar
+
+from presage.errors import ConfigError
+from presage.system.processes.ray_connection import RayConnectionError, ray_connection
+
+ADDRESS_VARIABLE = "PRESAGE_RAY"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def task_slots() -> int:
+    """Return the number of tasks that run at once: the processors of the cluster, or 1 without."""
+    ray = _cluster()
+    return 1 if ray is None else max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def spread(
+    run: Callable[..., Result], items: Sequence[Item], *, shared: tuple[Any, ...] = ()
+) -> Iterator[Result]:
+    """Yield ``run(*shared, item)`` of each item, in the order of the items.
+
+    On a cluster each task has a processor, ``shared`` is sent to every node once, and a task of a
+    lost node runs again on another one. ``run`` is a function of a module.
+
+    Raises
+    ------
+    ConfigError
+        There is no cluster at the address, or its nodes cannot run the tasks.
+    PresageError
+        As ``run`` raises it.
+    """
+    ray = _cluster()
+    if ray is None:
+        yield from (run(*shared, item) for item in items)
+        return
+    task = ray.remote(num_cpus=1)(run)
+    sent = [ray.put(value) for value in shared]
+    for pending in [task.remote(*sent, item) for item in items]:
+        try:
+            yield ray.get(pending)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise ConfigError(
+                f"{ADDRESS_VARIABLE}: a task cannot run on the cluster ({_first_line(error)}); "
+                "install this version of Presage on every node"
+            ) from error
+
+
+@cache
+def _cluster() -> Any:
+    """Return the module ``ray``, connected until this process ends; None without an address."""
+    address = os.environ.get(ADDRESS_VARIABLE)
+    if not address:
+        return None
+    try:
+        return _CONNECTION.enter_context(ray_connection(address))
+    except (RayConnectionError, ModuleNotFoundError) as error:
+        raise ConfigError(
+            f"{ADDRESS_VARIABLE}={address}: no Ray cluster there ({error}); start one with "
+            "`ray start --head`, or unset the variable"
+        ) from error
+
+
+_CONNECTION = ExitStack()  # closed by the end of the process
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
