@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from presage.features.columns.column import FeatureColumn
+from presage.features.columns.compiled_rows import write_rows
 from presage.features.columns.job_values import JobValues
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.columns.row_values import ROW_VALUES, row_values
-from presage.features.columns.compiled_rows import write_rows
 from presage.features.device.device_table import DEVICE_VALUES
 from presage.native import compiled
 from presage.system.arrays import Matrix

@@ -73,8 +73,7 @@ class JobValues:
         n, size = self._sum_lanes, len(jobs) * self._width
         out: Any = np.bincount(places[:n].ravel(), values[:n].ravel(), size)
         np.maximum.at(out, places[n:].ravel(), values[n:].ravel())
-        by_job = out.reshape(len(jobs), self._width)
-        return by_job
+        return out.reshape(len(jobs), self._width)
 
 
 def _lanes(

@@ -171,7 +171,9 @@ def job_table_from_columns(
         precisions,
         np.array(scalars, dtype=np.float64).reshape(len(job_ids), len(JOB_SCALARS)),
         op_counts,
-        infer_shape_classes(op_classes, flops=op_values[_FLOPS], output_elements=op_values[_OUTPUTS]),
+        infer_shape_classes(
+            op_classes, flops=op_values[_FLOPS], output_elements=op_values[_OUTPUTS]
+        ),
         op_values,
         op_counts.cumsum() - op_counts,
     )

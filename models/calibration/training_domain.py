@@ -344,7 +344,8 @@ def _select_prototypes(mixtures: Array) -> list[int]:
     def distances_to(row: int) -> Array:
         """Return the Hellinger distance of each row from one of them."""
         known = mixtures[[row]]
-        return np.sqrt(np.maximum(squares + (known**2).sum(1) - twice @ known.T, 0)[:, 0] / 2)
+        out: Array = np.sqrt(np.maximum(squares + (known**2).sum(1) - twice @ known.T, 0)[:, 0] / 2)
+        return out
 
     chosen = [0]
     distance = distances_to(0)

@@ -246,9 +246,7 @@ class PredictionService:
 
         def forecast() -> CachedResponse:
             selected = predictor.select_quantiles(*wire_requests.read_quantile_selection(request))
-            parsed, features = _valid_features(
-                wire_requests.read_predict(request, predictor, jobs)
-            )
+            parsed, features = _valid_features(wire_requests.read_predict(request, predictor, jobs))
             quantiles = predictor.solo_quantiles(features)
             response = encode.predict_response(
                 quantiles, selected, predictor.release_id, errors=_errors(parsed.errors)

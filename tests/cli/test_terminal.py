@@ -189,7 +189,8 @@ def print_others(text: str) -> None:
     diagnosis.print_report(
         [diagnosis.Finding(text, text, ok) for ok in (True, False, None)], as_json=False
     )
-    simulation.print_metrics({text: made(Metrics, text)}, {text: 1}, as_json=False)
+    run = simulation.PrintedRun({text: made(Metrics, text)}, {text: text}, {text: 1}, {}, {}, None)
+    simulation.print_run(run, as_json=False)
     simulation.print_compared([{text: text}])
     trace.print_summary(made(Summary, text))
     row = made(DriftRow, text, quantity="slowdown")

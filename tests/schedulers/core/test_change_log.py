@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.core.action import Pause, Preempt, Resume, Start
+from presage.schedulers.core.action import Action, Pause, Preempt, Resume, Start
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.ledger import Ledger
@@ -21,7 +21,8 @@ GIB = 2**30
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 6))
 def test_a_log_has_all_entries_since_a_number_or_says_that_it_has_not(reads, most):
-    log, written = ChangeLog(), []
+    log = ChangeLog()
+    written: list[str] = []
     before, change_log.MOST = change_log.MOST, most
     try:
         for read in reads:
@@ -51,7 +52,7 @@ def test_changed_jobs_are_those_whose_status_or_reports_differ(rng: random.Rando
     for now_s in range(1, 12):
         mark, before = state.mark(), content()
         free = [one for one in ledger.cluster.full_allocations if not ledger.jobs_on(one.device)]
-        actions = [Preempt(one) for one in ledger.running if rng.random() < 0.2]
+        actions: list[Action] = [Preempt(one) for one in ledger.running if rng.random() < 0.2]
         gone = {one.job_id for one in actions}
         actions += [Pause(one) for one in ledger.running if one not in gone and rng.random() < 0.1]
         actions += [Resume(one) for one in ledger.paused if rng.random() < 0.3]
@@ -68,7 +69,9 @@ def test_changed_jobs_are_those_whose_status_or_reports_differ(rng: random.Rando
             if rng.random() < 0.3:
                 usage.report(job_id, float(now_s), 500.0)
         changed = {one for one, found in content().items() if found != before[one]}
-        assert changed <= state.changed_since(mark)
+        noted = state.changed_since(mark)
+        assert noted is not None
+        assert changed <= noted
         numbers = [state.run_number(job_id) for job_id in state.running]
         assert numbers == sorted(numbers)
         assert state.changed_since(state.mark()) == set()

@@ -246,6 +246,7 @@ def test_a_policy_decides_at_scheduling_passes_and_events_take_effect_at_once(
     for one in done.results:
         assert one.phase is Phase.FINISHED
         if one.status.starts == 1 and name not in ("pollux", "elastic"):
+            assert one.first_start_s is not None
             taken_s = one.end_s - one.first_start_s
             assert taken_s >= ground_truth[one.job.job_id] - 1e-9
 

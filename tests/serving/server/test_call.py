@@ -723,10 +723,12 @@ def test_messages_of_an_open_stream_are_not_compared_with_all_tokens_again(token
     known, token = tokens
     compared = []
     authenticate = Tokens.authenticate_token
-    monkeypatch.setattr(
-        Tokens, "authenticate_token",
-        lambda self, text: (compared.append(text), authenticate(self, text))[1],
-    )  # fmt: skip
+
+    def noted(self, text):
+        compared.append(text)
+        return authenticate(self, text)
+
+    monkeypatch.setattr(Tokens, "authenticate_token", noted)
 
     async def main():
         async with serving(calls_with(tokens=lambda: known)) as (_, ask):
