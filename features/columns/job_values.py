@@ -61,8 +61,9 @@ class JobValues:
 
     def _reduce_operators(self, jobs: JobTable) -> Matrix:
         """Return sums and maxima over each job's operators, shape (jobs, sums and maxima)."""
+        by_job: Matrix
         if (hot_path := compiled.hot_path) is not None:
-            by_job: Matrix = np.empty((len(jobs), self._width))
+            by_job = np.empty((len(jobs), self._width))
             hot_path.sum_operators(
                 by_job, jobs.op_counts, jobs.op_classes, jobs.op_values, self._values,
                 self._places, self._sum_lanes,
@@ -73,7 +74,8 @@ class JobValues:
         n, size = self._sum_lanes, len(jobs) * self._width
         out: Any = np.bincount(places[:n].ravel(), values[:n].ravel(), size)
         np.maximum.at(out, places[n:].ravel(), values[n:].ravel())
-        return out.reshape(len(jobs), self._width)
+        by_job = out.reshape(len(jobs), self._width)
+        return by_job
 
 
 def _lanes(

@@ -52,8 +52,8 @@ def test_changed_jobs_are_those_whose_status_or_reports_differ(rng: random.Rando
     for now_s in range(1, 12):
         mark, before = state.mark(), content()
         free = [one for one in ledger.cluster.full_allocations if not ledger.jobs_on(one.device)]
-        actions: list[Action] = [Preempt(one) for one in ledger.running if rng.random() < 0.2]
-        gone = {one.job_id for one in actions}
+        gone = [one for one in ledger.running if rng.random() < 0.2]
+        actions: list[Action] = [Preempt(one) for one in gone]
         actions += [Pause(one) for one in ledger.running if one not in gone and rng.random() < 0.1]
         actions += [Resume(one) for one in ledger.paused if rng.random() < 0.3]
         waiting = [job.job_id for job in ledger.pending]
