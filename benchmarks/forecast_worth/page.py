@@ -92,8 +92,7 @@ change `sjf`. Average JCT in hours:
 
 KEPT_ROWS = """\
 Rows and figures with † are of an earlier run, with an earlier release; those of `none`, `table` and
-`oracle` do not depend on it. Repeated rows that depend on no release are the same as before, but
-for `oracle` with 4 jobs on a device, whose average JCT differs by less than 0.5 %.
+`oracle` do not depend on it.
 """
 
 Outcomes = Mapping[Run, Mapping[str, Any]]

@@ -56,7 +56,7 @@ part of the share under `sjf` is due to intervals without an end. A row with one
 of about one queue, which are too early or too late together: the misses on Philly 6c71a0 are not
 explained.
 
-Most of these figures precede a correction: errors of forecasts were weighted by true run times,
+These figures precede a correction: errors of forecasts were weighted by true run times,
 which counts jobs that take longer twice, and predicted starts too late. With weights by forecasts,
 of 282 starts under `fifo` in three seeds of vc_0e4a51 87 % are contained, 7 % are before the
 interval and 6 % after it; before they were 87, 11 and 2 %.
