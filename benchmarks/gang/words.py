@@ -14,7 +14,7 @@ Python {python}, NumPy {numpy}. Times are CPU times unless stated otherwise.
 ## Summary
 
 - `tree` finds the optimal plan for gangs of identical members, which every job of these traces has.
-  It takes 10 to 20 ms for 8 to 256 of 1,024 devices with `reduce=mean`, and 130 ms with
+  It takes 15 to 25 ms for 8 to 256 of 1,024 devices with `reduce=mean`, and 190 ms with
   `reduce=max`. After five million steps, annealing is 2 to 22 % above the optimum.
 - A decision for a gang of 64 on 1,024 busy devices takes 20 to 80 ms with the release in process,
   and 20 to 40 ms with a prediction service. It takes 230 ms if all 1,024 running jobs are distinct

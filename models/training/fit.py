@@ -189,8 +189,8 @@ def fit_scalar(
 ) -> ScalarStack:
     """Fit a stack of quantile networks, from scratch or by fine-tuning others.
 
-    Parts of a stack can be fitted by several processes: members do not depend on one another, and
-    each process draws the random numbers of the whole stack.
+    Parts of a stack can be fitted by several processes: members do not depend on one another. A
+    part has noise of its own, and sums in another order than the whole.
 
     Parameters
     ----------
@@ -229,10 +229,10 @@ def fit_scalar(
     else:
         model = copy_stack(start, len(weights)).train()
         model.device_effect.add_devices(xs[:, model.identity])
-    members = len(weights)
     if part != ALL_MEMBERS:
-        take_members(model, torch.arange(members)[part])
+        take_members(model, torch.arange(len(weights))[part])
         weights, ys = weights[part], ys[part]
+        torch.manual_seed(config.seed + part.start)
     levels = torch.tensor(LEVELS)
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
@@ -243,8 +243,8 @@ def fit_scalar(
         return sum_of_member_means(per_row(batch, config.jitter), weights[:, batch])
 
     def per_row(at: Tensor, jitter: float = 0.0) -> Tensor:
-        shape = (members, len(at), model.input_count)
-        noise = jitter * torch.randn(shape)[part] if jitter else None
+        shape = (len(weights), len(at), model.input_count)
+        noise = jitter * torch.randn(shape) if jitter else None
         # In units of the target's spread, so that one learning rate serves every target.
         return pinball_loss(model(xs[at], noise), ys[:, at], levels) / model.y_scale[:, :, 0]
 

@@ -105,10 +105,10 @@ def fit_interference(
         if start is None
         else copy_stack(start, len(weights))
     )
-    networks, variants = len(weights), variants[part]
     if part != ALL_MEMBERS:
-        take_members(model, torch.arange(networks)[part])
-        weights = weights[part]
+        take_members(model, torch.arange(len(weights))[part])
+        weights, variants = weights[part], variants[part]
+        torch.manual_seed(config.seed + part.start)
     order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
     levels = torch.tensor(LEVELS)
 
@@ -118,9 +118,9 @@ def fit_interference(
 
     def per_victim(at: Tensor, jitter: float = 0.0) -> Tensor:
         known = ys[at].expand(len(weights), -1, -1)
-        return pinball_loss(model(xs[:, at][variants], counts[at], jitter), known, levels).flatten(
-            1
-        )
+        read = xs[:, at][variants]
+        noise = jitter * torch.randn_like(read.flatten(1, 2)) if jitter else None
+        return pinball_loss(model(read, counts[at], noise), known, levels).flatten(1)
 
     watched = torch.from_numpy(observed_rows(len(counts)))
     minimize(

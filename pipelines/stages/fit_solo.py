@@ -164,9 +164,8 @@ def _cross_validate(
     held_out = (1 - cv.training_weights(members, folds)) * measured
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
     fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
-    stack = fit_members(
-        partial(fit, start=start), len(weights), curves, f"{quantity.name}, {feature_set} features"
-    )
+    title = f"{quantity.name}, {feature_set} features"
+    stack = fit_members(partial(fit, start=start), *weights.shape, curves, title)
     outputs, trees = predict_quantiles(stack, x), None
     if config.trees:
         features = feature_matrix(solo, feature_set)

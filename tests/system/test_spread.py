@@ -4,7 +4,7 @@ import pytest
 
 from presage.errors import ConfigError
 from presage.system.processes import spread as spreading
-from presage.system.processes.spread import ADDRESS_VARIABLE, spread, task_slots
+from presage.system.processes.spread import ADDRESS_VARIABLE, spread
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,6 @@ def test_without_a_cluster_tasks_run_here_in_order_as_results_are_read():
     assert next(found) == 13
     assert ran == [3]
     assert list(found) == [11, 12]
-    assert task_slots() == 1
 
 
 def test_the_error_of_a_missing_cluster_names_the_variable(monkeypatch):

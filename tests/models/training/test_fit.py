@@ -38,7 +38,6 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
-from presage.pipelines.evaluation.fit_members import member_parts
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
@@ -382,39 +381,42 @@ def test_a_hidden_colocation_has_no_influence():
     assert (found[0][0] != found[1][0]).any()
 
 
-JITTERED = replace(CONFIG, steps=12, jitter=0.3, batch=32)
-PARTS = member_parts(7, slots=3)
+STEADY = replace(CONFIG, steps=12, batch=32)
+JITTERED = replace(STEADY, jitter=0.3)
 
 
-def equal_states(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    states = one.state_dict(), other.state_dict()
-    return states[0].keys() == states[1].keys() and all(
-        torch.equal(value, states[1][name]) for name, value in states[0].items()
-    )
-
-
-@pytest.mark.parametrize("has_start", [False, True], ids=["from scratch", "fine-tuned"])
-def test_parts_of_a_stack_are_trained_as_the_whole_bit_for_bit(has_start):
+def test_a_part_has_as_many_members_and_the_same_ones_again():
     rng = np.random.default_rng(0)
     x = transform_features(rng.uniform(1, 100, (90, len(COLUMNS))), "full")
     y, weights = rng.normal(size=90), (rng.random((7, 90)) > 0.2).astype(float)
-    start = fit_scalar(x, y, weights[:3], INPUTS, JITTERED) if has_start else None
-    whole = fit_scalar(x, y, weights, INPUTS, JITTERED, start=start)
-    parts = [fit_scalar(x, y, weights, INPUTS, JITTERED, start=start, part=one) for one in PARTS]
+    stacks = [
+        fit_scalar(x, y, weights, INPUTS, JITTERED, part=part)
+        for part in (slice(0, 3), slice(3, 7), slice(3, 7))
+    ]
+    found = [predict_quantiles(stack, x) for stack in stacks]
 
-    assert equal_states(join_members(parts), whole)
+    joined = predict_quantiles(join_members(stacks), x)
+    np.testing.assert_allclose(joined, np.concatenate(found), rtol=1e-5)
+    np.testing.assert_array_equal(found[1], found[2])
 
 
-def test_parts_of_an_interference_stack_are_trained_as_the_whole_bit_for_bit():
+def test_jitter_is_noise_of_the_size_of_the_batch(monkeypatch):
     rng = np.random.default_rng(0)
-    members, mask = rng.normal(2, 1, size=(2, 50, 3, 6)), np.ones((50, 3))
-    weights = (rng.random((7, 50, 3)) > 0.2).astype(float)
-    reads = np.array([0, 0, 1, 1, 0, 1, 0])
-    given = (members, mask, rng.normal(size=(50, 3)), weights, JITTERED)
-    whole = fit_interference(*given, of_network=reads)
-    parts = [fit_interference(*given, of_network=reads, part=one) for one in PARTS]
+    members, mask = rng.normal(2, 1, size=(1, 50, 3, 6)), np.ones((50, 3))
+    given = (members, mask, rng.normal(size=(50, 3)), np.ones((2, 50, 3)))
+    steady = fit_interference(*given, STEADY)
+    shapes = []
 
-    assert equal_states(join_members(parts), whole)
+    def nothing(like):
+        shapes.append(tuple(like.shape))
+        return torch.zeros_like(like)
+
+    monkeypatch.setattr(torch, "randn_like", nothing)
+    jittered = fit_interference(*given, replace(STEADY, jitter=0.7))
+
+    assert shapes == [(2, 32 * 3, 6)] * STEADY.steps
+    found = [predict_log_slowdowns(one, members, mask) for one in (jittered, steady)]
+    np.testing.assert_array_equal(*found)
 
 
 def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
@@ -425,4 +427,5 @@ def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
     shared = fit_interference(members, mask, y, weights, JITTERED, of_network=reads)
     own = fit_interference(members[reads], mask, y, weights, JITTERED, of_network=np.arange(4))
 
-    assert equal_states(shared, own)
+    states = shared.state_dict(), own.state_dict()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())

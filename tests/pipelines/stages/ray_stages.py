@@ -18,11 +18,12 @@ import pandas as pd
 from presage.features.quantities.quantity_registry import STEP_TIME, solo_quantities
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
+from presage.pipelines.evaluation import fit_members
 from presage.pipelines.evaluation.solo_baselines import solo_baselines
 from presage.pipelines.stages import featurize, train, train_interference
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.system.processes import spread as spreading
-from presage.system.processes.spread import ADDRESS_VARIABLE, spread, task_slots
+from presage.system.processes.spread import ADDRESS_VARIABLE, spread
 
 CAMPAIGN = Path(__file__).parents[3] / "data/profiles/cpu-2"
 TINY = FitConfig(
@@ -38,6 +39,7 @@ def main() -> None:
     from ray.cluster_utils import Cluster
 
     folder = Path(sys.argv[1])
+    fit_members.MANY_ROWS, fit_members.PART = 1, 6  # parts of small tables, too
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
@@ -49,8 +51,9 @@ def main() -> None:
         spreading._cluster.cache_clear()
         there = run_stages(folder / "there")
         nodes = len(set(spread(node_of_task, range(20))))
-        result = {"here": here, "there": there, "slots": task_slots(), "nodes": nodes}
+        result = {"here": here, "there": there, "nodes": nodes}
     finally:
+        spreading._CONNECTION.close()
         cluster.shutdown()
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()

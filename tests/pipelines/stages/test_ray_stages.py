@@ -19,6 +19,6 @@ SCRIPT = Path(__file__).with_name("ray_stages.py")
 def test_stages_on_two_nodes_write_the_same_bytes_as_in_one_process(tmp_path):
     result = json.loads(run_ray_driver(SCRIPT, tmp_path, timeout_s=580).stdout.splitlines()[-1])
 
-    assert result["slots"] == result["nodes"] == 2
+    assert result["nodes"] == 2
     assert len(result["here"]) > 15
     assert result["there"] == result["here"]

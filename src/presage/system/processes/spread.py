@@ -6,6 +6,7 @@ not run a stage again on another cluster: the results do not depend on where the
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,12 +20,6 @@ ADDRESS_VARIABLE = "PRESAGE_RAY"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def task_slots() -> int:
-    """Return the number of tasks that run at once: the processors of the cluster, or 1 without."""
-    ray = _cluster()
-    return 1 if ray is None else max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def spread(
@@ -75,7 +70,8 @@ def _cluster() -> Any:
         ) from error
 
 
-_CONNECTION = ExitStack()  # closed by the end of the process
+_CONNECTION = ExitStack()
+atexit.register(_CONNECTION.close)  # before modules that Ray needs are gone
 
 
 def _first_line(error: Exception) -> str:
