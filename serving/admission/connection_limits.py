@@ -25,6 +25,7 @@ MAX_CONNECTIONS = 8_000
 _MAX_FILES = 65_536  # open files that a server requests, if the hard limit permits them
 _CHECK_S = 1.0  # minimum interval between two checks
 _MAX_CHECKING_SHARE = 0.02  # of the time: a check of 10,000 connections takes 0.1 s
+_MAX_CHECK_S = 10.0  # maximum interval, also after a check that waited for a thread
 _FD = "/proc/self/fd"
 
 
@@ -81,7 +82,7 @@ class Connections:
         """Enforce the limits periodically until cancelled."""
         took_s = 0.0
         while True:
-            await asyncio.sleep(max(_CHECK_S, took_s / _MAX_CHECKING_SHARE))
+            await asyncio.sleep(min(max(_CHECK_S, took_s / _MAX_CHECKING_SHARE), _MAX_CHECK_S))
             began_s = time.monotonic()
             if self._has_many_files():
                 await asyncio.to_thread(self.enforce_limits)

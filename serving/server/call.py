@@ -293,11 +293,11 @@ class Calls:
             call = Call(name, request_id_of(metadata), _anonymous_caller(context.peer()))
             self.in_flight += 1
             try:
+                # Before the call is admitted: tokens that change in between are checked again.
+                checked = None if self.tokens is None else self.tokens()
                 await self._admit(call, role, context, metadata, begin_s)
                 if call.caller.is_anonymous:
                     requests = self.unfinished.messages(context.read)
-
-                checked = None if self.tokens is None else self.tokens()
 
                 def check() -> None:
                     nonlocal checked

@@ -18,6 +18,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.notifications.event_sender import DELIVERED, DROPPED, FAILED
 
 UPDATE_INTERVAL_S = 1.0  # minimum interval between updates of the gauges
+_MAX_UPDATE_INTERVAL_S = 10.0  # also after an update that waited for other threads
 _MAX_UPDATING_SHARE = 0.01  # of the time: with 10,000 nodes an update takes 40 ms
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
@@ -90,7 +91,8 @@ class ClusterMetrics:
 
     def update(self, core: Core, now_s: float) -> None:
         """Update the gauges, at most once per ``UPDATE_INTERVAL_S``, and in a part of the time."""
-        if now_s - self._updated_s < max(UPDATE_INTERVAL_S, self._took_s / _MAX_UPDATING_SHARE):
+        interval_s = max(UPDATE_INTERVAL_S, self._took_s / _MAX_UPDATING_SHARE)
+        if now_s - self._updated_s < min(interval_s, _MAX_UPDATE_INTERVAL_S):
             return
         began_s = time.monotonic()
         self._update(core)

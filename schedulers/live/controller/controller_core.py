@@ -610,6 +610,8 @@ class Core:
                     continue
             updated.append((node, is_available))
         if joined:
+            if view.has_many_lost_nodes(self.state):  # else it keeps each node that ever joined
+                return False
             view.add_nodes(joined, self.state)
         for node, is_available in updated:
             view.update_node(

@@ -142,6 +142,11 @@ class SchedulingView:
         """Number of available nodes."""
         return len(self.nodes) - len(self._down)
 
+    def has_many_lost_nodes(self, state: ReplayedState) -> bool:
+        """Return whether more nodes are lost than available, so that the view should be rebuilt."""
+        there = (state.nodes.get(name) for name in self._down)
+        return sum(node is None or node.lost for node in there) > self.available_nodes
+
     def has_devices_of(self, node: LiveNode) -> bool:
         """Return whether a node is in the cluster, available or not, with the same devices."""
         there = self._devices.get(node.name)
@@ -375,9 +380,12 @@ class SchedulingView:
             self._note_new(live)
 
     def review(self, live: LiveJob, *, is_open: bool) -> None:
-        """Enter a waiting job into the queue once it is open, and remove it once it is closed."""
+        """Enter a waiting job into the queue once it is open, and remove it once it is closed.
+
+        A closed job is not unschedulable either: a node that joins would enter it again.
+        """
         is_queued = live.job_id in self._new or live.job_id in self.ledger.jobs
-        if is_queued and not is_open:
+        if not is_open and (is_queued or live.job_id in self.unschedulable):
             self.forget(live.job_id)
         elif is_open and not is_queued:
             self._note_new(live)

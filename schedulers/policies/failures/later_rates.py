@@ -19,8 +19,8 @@ class LaterRates(NamedTuple):
     Attributes
     ----------
     steps : list of tuple of float
-        Times from now on at which the rate changes, rising, and the rate from then on. The first
-        time is that of the first release.
+        Different times from now on at which the rate changes, rising, and the rate from then on.
+        The first time is that of the first release.
     least_per_s : float
         Smallest of these rates; infinite without releases.
     """
@@ -59,6 +59,7 @@ def later_rates(
     if whole_s > IDLE:
         steps += _anywhere(gang, delay_s, rates_per_s, whole_s)
     steps += [step for step in on_node if step[0] > IDLE]
+    steps = list(dict(steps).items())  # of several at one time, the last one
     return LaterRates(steps, min(rate for _, rate in steps))
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,21 @@ def answers(processes: int, policy="sjf", **options):
 def test_answers_do_not_depend_on_the_number_of_processes(policy):
     """Under packing, workers need slowdowns that only the forecaster's process can ask for."""
     assert answers(3, policy) == answers(1, policy)
+
+
+def child_processes() -> set[str]:
+    """Return the ids of the child processes, without the one of multiprocessing itself."""
+    lists = [one.read_text().split() for one in Path("/proc/self/task").glob("*/children")]
+    pids = {pid for one in lists for pid in one}
+    return {
+        pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    }
+
+
+def test_no_process_is_left_after_an_answer():
+    before = child_processes()
+    answers(2)
+    assert child_processes() <= before
 
 
 def test_a_short_question_starts_no_process(monkeypatch):

@@ -765,6 +765,28 @@ def test_a_stream_accepts_no_request_after_its_token_is_revoked(tokens):
     asyncio.run(main())
 
 
+def test_a_stream_ends_if_its_token_is_revoked_just_after_it_was_admitted(tokens, monkeypatch):
+    known, token = tokens
+    let_in = [known]
+    calls = calls_with(tokens=lambda: let_in[-1])
+    admit = calls._admit
+
+    async def admit_and_revoke(*arguments):
+        await admit(*arguments)
+        let_in.append(Tokens({}))
+
+    monkeypatch.setattr(calls, "_admit", admit_and_revoke)
+
+    async def main():
+        async with serving(calls) as (service, ask):
+            call = ask("Each", metadata=bearer(token["predict"]))
+            await call.write(b"a")
+            code, _details = await asyncio.wait_for(ended(call.read()), 20)
+            assert (code, service.asked) == (Code.UNAUTHENTICATED, [])
+
+    asyncio.run(main())
+
+
 def test_a_stream_ends_when_its_token_loses_the_role(tokens):
     """Otherwise events would be streamed on to a former administrator."""
     _known, token = tokens

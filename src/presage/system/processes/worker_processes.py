@@ -29,6 +29,7 @@ def done_by_workers(
     """
     left = deque(enumerate(given))
     at_work: dict[Connection, tuple[SpawnProcess, int]] = {}
+    ending: list[SpawnProcess] = []
     try:
         while left or at_work:
             while left and len(at_work) < workers:
@@ -48,10 +49,13 @@ def done_by_workers(
                         at_work[pipe] = process, _give(pipe, left)
                     else:
                         pipe.close()  # it ends
+                        ending.append(process)
                 yield position, answer
     finally:
         for process, _ in at_work.values():
             process.kill()
+            process.join()
+        for process in ending:  # else they are zombies until another process starts
             process.join()
 
 

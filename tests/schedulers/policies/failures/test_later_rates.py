@@ -65,4 +65,4 @@ def test_a_gang_on_several_nodes_moves_to_one_node_even_if_its_devices_fail_more
     rates = np.array([1e-6, 8e-6, 1e-6, 8e-6])
     delay_s = np.array([IDLE, 30.0, IDLE, 60.0])
     later = later_rates(2, 2e-6, delay_s, rates, nodes)
-    assert later.steps == [(30.0, 2e-6), (30.0, 9e-6)]
+    assert later.steps == [(30.0, 9e-6)]

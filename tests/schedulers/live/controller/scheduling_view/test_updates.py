@@ -4,7 +4,8 @@ import pytest
 
 from presage.schedulers.live.controller.controller_core import END_S
 from presage.schedulers.live.controller.explanations.explain import find_candidates
-from presage.schedulers.live.controller.journal.records import PriorityChanged
+from presage.schedulers.live.controller.journal.records import Held, PriorityChanged
+from presage.schedulers.live.controller.replayed_state import Stage
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.controller.scheduling_view.rebuilt import rebuilt_content, view_content
 from tests.schedulers.live.controller.test_core import (
@@ -117,6 +118,35 @@ def test_a_gang_that_needs_more_devices_than_there_are_is_pending_once_a_node_jo
     assert is_kept(world, view)
     assert "elastic" not in view.unschedulable
     assert "elastic" in {job.job_id for job in view.ledger.pending}
+
+
+def test_a_job_that_was_unschedulable_and_is_held_stays_so_once_a_node_joins(world):
+    world.submit("elastic", gpus=8, min_gpus=8, max_gpus=9)
+    view = world.core.view(world.now_s)
+    world.write([Held("elastic", True, "ann", False, world.now_s)])
+    world.report("d", (V100, V100))
+    assert is_kept(world, view)
+    world.decide()
+    assert world.stage("elastic") is Stage.WAITING
+
+    world.write([Held("elastic", False, "ann", False, world.now_s)])
+    assert is_kept(world, view)
+    assert "elastic" in {job.job_id for job in view.ledger.pending}
+
+
+def test_nodes_with_new_names_replace_lost_ones_in_the_view(world):
+    """A cluster that grows and shrinks has other node names each time."""
+    for number in range(12):
+        world.report(f"new{number}", (V100, V100))
+        assert f"new{number}" in world.core.view(world.now_s).nodes
+        for _ in range(int(LEASE_S + END_S) + 8):
+            world.now_s += 1.0
+            for node in ("a", "b", "c"):
+                report_tasks(world, node)
+            world.write(world.core.find_lost(world.now_s, world.now_s))
+            world.core.view(world.now_s)
+    assert world.core.state.nodes["new0"].lost
+    assert len(world.core.current_view.nodes) <= 2 * 3 + 2
 
 
 def test_a_node_of_a_new_size_or_kind_and_other_devices_make_a_new_view(world):
