@@ -117,10 +117,10 @@ def fit_interference(
         return sum_of_member_means(per_victim(chosen, config.jitter), weights[:, chosen].flatten(1))
 
     def per_victim(at: Tensor, jitter: float = 0.0) -> Tensor:
-        known = ys[at].expand(len(weights), -1, -1)
-        return pinball_loss(model(xs[:, at][variants], counts[at], jitter), known, levels).flatten(
-            1
-        )
+        known, read = ys[at].expand(len(weights), -1, -1), xs[:, at]
+        shape = (networks, read.shape[1] * read.shape[2], read.shape[3])
+        noise = jitter * torch.randn(shape)[part] if jitter else None
+        return pinball_loss(model(read[variants], counts[at], noise), known, levels).flatten(1)
 
     watched = torch.from_numpy(observed_rows(len(counts)))
     minimize(

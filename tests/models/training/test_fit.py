@@ -37,7 +37,11 @@ from presage.models.training.fit import (
     select_inputs,
     transform_features,
 )
-from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
+from presage.models.training.fit_interference import (
+    InterferenceStack,
+    fit_interference,
+    predict_log_slowdowns,
+)
 from presage.pipelines.evaluation.fit_members import member_parts
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
@@ -426,3 +430,22 @@ def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
     own = fit_interference(members[reads], mask, y, weights, JITTERED, of_network=np.arange(4))
 
     assert equal_states(shared, own)
+
+
+def test_jitter_of_interference_networks_is_random_noise(monkeypatch):
+    rng = np.random.default_rng(0)
+    members, mask = rng.normal(2, 1, size=(1, 50, 3, 6)), np.ones((50, 3))
+    noises = []
+    forward = InterferenceStack.forward
+
+    def recorded(self, members, count, noise=None):
+        noises.append(noise)
+        return forward(self, members, count, noise)
+
+    monkeypatch.setattr(InterferenceStack, "forward", recorded)
+    fit_interference(members, mask, rng.normal(size=(50, 3)), np.ones((4, 50, 3)), JITTERED)
+
+    drawn = torch.stack([one for one in noises if one is not None])
+    assert drawn.shape == (JITTERED.steps, 4, 32 * 3, 6)
+    assert abs(float(drawn.mean())) < 0.01
+    assert float(drawn.std()) == pytest.approx(JITTERED.jitter, rel=0.05)
