@@ -51,7 +51,8 @@ and `backfill` intervals are narrower than the wait, but on the first two traces
 variation of jobs with equal forecasts needs, so they contain more than 80 %. Decision [62][62] has
 the laws of arrivals that were compared.
 
-The target is met under `sjf` and `las` on vc_0e4a51, and under `backfill` and `las` on ITP 2. A
+The share is within the target under `sjf` and `las` on vc_0e4a51, and under `backfill` and `las` on
+ITP 2. A
 part of the share under `sjf` is due to intervals without an end. A row with one seed has the starts
 of about one queue, which are too early or too late together: the misses on Philly 6c71a0 are not
 explained.

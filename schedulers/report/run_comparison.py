@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -81,7 +82,7 @@ def read_run(path: Path) -> Run:
         metrics = {str(name): _metrics_of(one) for name, one in policies.items()}
     except OSError as error:
         raise ConfigError(f"--baseline {path}: {error.strerror}; name a file") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ConfigError(
             f"--baseline {path}: is no output of this version's `presage simulate --json`; "
             "simulate the earlier settings again with --json, and name the file with the output"
@@ -121,9 +122,11 @@ def compare_metrics(before: Metrics, after: Metrics) -> list[Change]:
 
 def _metrics_of(document: Mapping[str, Any]) -> Metrics:
     found = {name: document[name] for name in _FIELDS}
-    for name, value in found.items():
-        if name != "bytes_by_level" and not (value is None or isinstance(value, int | float)):
-            raise TypeError(name)
+    by_level = found["bytes_by_level"] or {}
+    numbers = (value for name, value in found.items() if name != "bytes_by_level")
+    for value in (*numbers, *by_level.values()):
+        if value is not None and not math.isfinite(value):
+            raise ValueError
     return Metrics(**found)
 
 

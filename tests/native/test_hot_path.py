@@ -151,6 +151,32 @@ def test_later_fields_replace_earlier_ones_and_messages_are_merged():
     assert_same(found[1].table, read_jobs(pb.PredictRequest.FromString(request).jobs).table)
 
 
+@pytest.mark.parametrize("part", ["request", "job", "operator", "memory"])
+def test_tags_that_protobuf_rejects_are_left_to_it(part):
+    """A tag of six octets: protobuf reads at most five."""
+    job = write_job(make_job("one"))
+    op, memory = job.op_stats[0].SerializeToString(), job.memory.SerializeToString()
+    content = {
+        "request": job.SerializeToString(),
+        "job": job.SerializeToString() + _tag(6, 0) + b"\x05",
+        "operator": job.SerializeToString() + b"\x62" + _sized(op + _tag(4, 0) + b"\x05"),
+        "memory": job.SerializeToString() + b"\x82\x01" + _sized(memory + _tag(1, 0) + b"\x05"),
+    }[part]
+    request = (_tag(1, 2) if part == "request" else b"\x0a") + _sized(content)
+
+    assert read_serialized_jobs(request) is None
+    with pytest.raises(DecodeError):
+        pb.PredictRequest.FromString(request)
+
+
+def _tag(field, wire_type):
+    return bytes([field << 3 | wire_type | 0x80]) + b"\x80" * 4 + b"\x00"
+
+
+def _sized(content):
+    return _varint(len(content)) + content
+
+
 def _varint(value):
     return bytes([*(value >> 7 * i & 0x7F | 0x80 for i in range(2)), value >> 14])
 

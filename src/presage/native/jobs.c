@@ -197,6 +197,13 @@ static int varint(Span *span, uint64_t *out)
     return 0; /* negative, or not the shortest form */
 }
 
+/* Read the number and the type of a field. protobuf rejects tags of more octets. */
+static int read_tag(Span *span, uint64_t *out)
+{
+    const unsigned char *begin = span->at;
+    return varint(span, out) && span->at - begin <= 5;
+}
+
 static int block(Span *span, Span *out)
 {
     uint64_t size;
@@ -236,7 +243,7 @@ static int read_op(const Reader *reader, Span span, Py_ssize_t *class_code, doub
     uint64_t tag, counts[11] = {0};
     double flops = 0, bytes_moved = 0;
     while (span.at < span.end) {
-        if (!varint(&span, &tag)) return 0;
+        if (!read_tag(&span, &tag)) return 0;
         switch (tag) {
         case TAG(1, LENGTH):
             if (!text(&span, &class[0])) return 0;
@@ -278,7 +285,7 @@ static int read_memory(Span span, int64_t held[COMPONENTS])
 {
     uint64_t tag, value;
     while (span.at < span.end) {
-        if (!varint(&span, &tag) || (tag & 7) != VARINT || !varint(&span, &value)) return 0;
+        if (!read_tag(&span, &tag) || (tag & 7) != VARINT || !varint(&span, &value)) return 0;
         if (tag >> 3 < 1 || tag >> 3 > COMPONENTS || value > (uint64_t)MAX_BYTES) return 0;
         held[(tag >> 3) - 1] = (int64_t)value;
     }
@@ -329,7 +336,7 @@ static int read_job(Reading *reading, Span span, Text *job_id, Py_ssize_t *preci
     Py_ssize_t first = reading->done;
     Span part;
     while (span.at < span.end) {
-        if (!varint(&span, &tag)) return 2;
+        if (!read_tag(&span, &tag)) return 2;
         switch (tag) {
         case TAG(1, LENGTH):
         case TAG(2, LENGTH):
@@ -403,13 +410,13 @@ static int count_jobs(Span span, Py_ssize_t *jobs, Py_ssize_t *ops)
     uint64_t tag, value;
     Span part;
     while (span.at < span.end) {
-        if (!varint(&span, &tag)) return 0;
+        if (!read_tag(&span, &tag)) return 0;
         if (tag == TAG(1, LENGTH)) {
             if (!block(&span, &part)) return 0;
             ++*jobs;
             while (part.at < part.end) {
                 Span inner;
-                if (!varint(&part, &tag)) return 0;
+                if (!read_tag(&part, &tag)) return 0;
                 if ((tag & 7) == LENGTH ? !block(&part, &inner)
                                         : (tag & 7) != VARINT || !varint(&part, &value))
                     return 0;
@@ -438,7 +445,7 @@ static int read_all(Reading *reading, Span span, PyObject *job_ids, Py_ssize_t *
     Span part;
     for (Py_ssize_t job = 0; span.at < span.end;) {
         const unsigned char *begin = span.at;
-        if (!varint(&span, &tag)) return 2;
+        if (!read_tag(&span, &tag)) return 2;
         if (tag == TAG(1, LENGTH)) {
             Text job_id;
             if (!block(&span, &part)) return 2;

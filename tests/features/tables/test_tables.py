@@ -246,7 +246,7 @@ def test_every_column_has_a_description():
 
 
 def test_a_frame_gives_the_table_of_its_rows():
-    rows = [ROW, ROW | {"job_id": "b", "setup_s": None}]
+    rows = [ROW, ROW | {"job_id": "b", "setup_s": None, "failure": "out-of-memory"}]
     frame = pd.DataFrame(rows)  # setup_s is NaN
     frame["memory_peak_bytes"] = frame["memory_peak_bytes"].astype(float)
 

@@ -37,7 +37,11 @@ from presage.models.training.fit import (
     select_inputs,
     transform_features,
 )
-from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
+from presage.models.training.fit_interference import (
+    InterferenceStack,
+    fit_interference,
+    predict_log_slowdowns,
+)
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
@@ -400,25 +404,6 @@ def test_a_part_has_as_many_members_and_the_same_ones_again():
     np.testing.assert_array_equal(found[1], found[2])
 
 
-def test_jitter_is_noise_of_the_size_of_the_batch(monkeypatch):
-    rng = np.random.default_rng(0)
-    members, mask = rng.normal(2, 1, size=(1, 50, 3, 6)), np.ones((50, 3))
-    given = (members, mask, rng.normal(size=(50, 3)), np.ones((2, 50, 3)))
-    steady = fit_interference(*given, STEADY)
-    shapes = []
-
-    def nothing(like):
-        shapes.append(tuple(like.shape))
-        return torch.zeros_like(like)
-
-    monkeypatch.setattr(torch, "randn_like", nothing)
-    jittered = fit_interference(*given, replace(STEADY, jitter=0.7))
-
-    assert shapes == [(2, 32 * 3, 6)] * STEADY.steps
-    found = [predict_log_slowdowns(one, members, mask) for one in (jittered, steady)]
-    np.testing.assert_array_equal(*found)
-
-
 def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
     rng = np.random.default_rng(0)
     members, mask = rng.normal(2, 1, size=(2, 50, 3, 6)), np.ones((50, 3))
@@ -429,3 +414,22 @@ def test_networks_that_read_variants_are_trained_as_if_each_had_its_own_rows():
 
     states = shared.state_dict(), own.state_dict()
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_jitter_of_interference_networks_is_random_noise(monkeypatch):
+    rng = np.random.default_rng(0)
+    members, mask = rng.normal(2, 1, size=(1, 50, 3, 6)), np.ones((50, 3))
+    noises = []
+    forward = InterferenceStack.forward
+
+    def recorded(self, members, count, noise=None):
+        noises.append(noise)
+        return forward(self, members, count, noise)
+
+    monkeypatch.setattr(InterferenceStack, "forward", recorded)
+    fit_interference(members, mask, rng.normal(size=(50, 3)), np.ones((4, 50, 3)), JITTERED)
+
+    drawn = torch.stack([one for one in noises if one is not None])
+    assert drawn.shape == (JITTERED.steps, 4, 32 * 3, 6)
+    assert abs(float(drawn.mean())) < 0.01
+    assert float(drawn.std()) == pytest.approx(JITTERED.jitter, rel=0.05)

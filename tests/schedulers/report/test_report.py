@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from random import Random
@@ -17,6 +18,7 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
+from presage.schedulers.report import run_comparison
 from presage.schedulers.report.figures import distribution, format_time_span, make_columns
 from presage.schedulers.report.page import render
 from presage.schedulers.report.run_comparison import (
@@ -194,6 +196,27 @@ def test_only_policies_of_both_runs_are_compared():
 def test_a_file_that_is_no_run_is_rejected(tmp_path, content):
     path = tmp_path / "earlier.json"
     path.write_text(content)
+    with pytest.raises(ConfigError, match="is no output of this version's `presage simulate"):
+        read_run(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"average_jct_s": float("nan")}, {"bytes_by_level": "<b>"}, {"bytes_by_level": {"node": "1"}}],
+)
+def test_a_run_with_values_that_are_no_numbers_is_rejected(tmp_path, changes):
+    fields = dict.fromkeys(run_comparison._FIELDS, 1) | {"bytes_by_level": None}
+    path = tmp_path / "earlier.json"
+    path.write_text(json.dumps({"policies": {"a": fields}}))
+    assert read_run(path).metrics["a"].jobs == 1
+    path.write_text(json.dumps({"policies": {"a": fields | changes}}))
+    with pytest.raises(ConfigError, match="is no output of this version's `presage simulate"):
+        read_run(path)
+
+
+def test_a_deeply_nested_file_is_rejected(tmp_path):
+    path = tmp_path / "earlier.json"
+    path.write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="is no output of this version's `presage simulate"):
         read_run(path)
 

@@ -353,3 +353,12 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
 def test_an_unknown_name_is_rejected(simulate, more, words):
     with pytest.raises(PresageError, match=words):
         simulate(*more)
+
+
+def test_settings_have_all_options_that_are_no_defaults():
+    from presage.cli.scheduling.simulation.runs import _settings
+    from presage.schedulers.simulator.scenario import Scenario
+
+    scenario = Scenario(Path("a.csv"), Path("b.yaml"), pass_interval_s=60.0, risk=0.2)
+    expected = {"trace": "a.csv", "cluster": "b.yaml", "predictor": "oracle", "seed": "0"}
+    assert _settings(scenario) == expected | {"pass_interval_s": "60.0", "risk": "0.2"}

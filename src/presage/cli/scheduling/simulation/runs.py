@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,6 +144,10 @@ def _settings(scenario: Scenario) -> dict[str, str]:
         "faults": scenario.faults,
         "quotas": scenario.quotas.name if scenario.quotas else "",
     }
+    for field in fields(scenario):
+        value = getattr(scenario, field.name)
+        if field.name not in (*settings, "policy") and value != field.default:
+            settings[field.name] = f"{value}"
     return {name: text for name, text in settings.items() if text}
 
 
