@@ -165,7 +165,7 @@ def _cross_validate(
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
     fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
     title = f"{quantity.name}, {feature_set} features"
-    stack = fit_members(partial(fit, start=start), *weights.shape, curves, title)
+    stack = fit_members(partial(fit, start=start), len(weights), len(solo), curves, title)
     outputs, trees = predict_quantiles(stack, x), None
     if config.trees:
         features = feature_matrix(solo, feature_set)

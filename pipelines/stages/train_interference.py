@@ -199,7 +199,7 @@ def fit_device_class(
         fit_interference, inputs, colocations.mask, colocations.log_slowdown, weights, config,
         of_network=of_network, start=before,
     )  # fmt: skip
-    stack = fit_members(fit, *weights.shape[:2], curves, INTERFERENCE.name)
+    stack = fit_members(fit, len(weights), weights.shape[1], curves, INTERFERENCE.name)
     per_victim = predict_log_slowdowns(stack, inputs, colocations.mask, of_network=of_network)[
         :, is_victim
     ]

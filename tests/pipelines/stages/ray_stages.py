@@ -39,7 +39,7 @@ def main() -> None:
     from ray.cluster_utils import Cluster
 
     folder = Path(sys.argv[1])
-    fit_members.MANY_ROWS, fit_members.PART = 1, 6  # parts of small tables, too
+    vars(fit_members).update(MANY_ROWS=1, PART=6)  # parts of small tables, too
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
