@@ -369,7 +369,7 @@ def test_the_page_has_ties_and_changes_since_an_earlier_run(show, tmp_path):
     text = page.inner_text("#comparison")
     assert "only one run has them: fifo, gone" in text
     assert re.search(r"load\s+default before, 2 now", text)
-    assert re.search(r"makespan s\s+90.00\s+60.00\s+-33.3 %\s+better", text)
+    assert re.search(r"makespan\ss\s+90\.00\s+60\.00\s+.33\.3\s%\s+better", text)
     assert page.said == []
 
 
