@@ -20,7 +20,8 @@ are those of [the value of forecasts](forecast_worth.md).
 A real Slurm 22.05 runs `job_submit.lua`, which asks a bridge with the release in `{release}`.
 Times are those that slurmctld logs, from the first byte to the parsed answer. The targets are 10 ms
 for the 99th percentile on a quiet machine, and 100 ms if the bridge is dead, slow or wrong. After a
-failure `job_submit.lua` asks no bridge for ten seconds; it asks each time here.
+failure `job_submit.lua` asks no bridge for ten seconds; it asks each time here. "Unanswered" are
+submissions without a valid answer in 80 ms, which keep their requests.
 """
 _LOADED = """
 "CPU" is the time of a processor that the bridge needs for an answer. The machine had 2 processors
@@ -51,7 +52,7 @@ def page(times: Sequence[ResponseTimes], overruns: Sequence[Overruns]) -> Iterat
     """Return the page as lines of Markdown."""
     yield _TIMES.format(release=RELEASE)
     yield (
-        "| the bridge | submissions | unchanged | median ms | 99th percentile ms | most ms | "
+        "| the bridge | submissions | unanswered | median ms | 99th percentile ms | most ms | "
         "CPU ms | load average |"
     )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
