@@ -53,8 +53,8 @@ the laws of arrivals that were compared.
 
 A part of the share under `sjf` is due to intervals without an end. A row with one seed has the
 starts of about one queue, which are too early or too late together: the misses on Philly 6c71a0 are
-not explained. The variation of run times was chosen after intervals with exact run times had
-contained 98 % of the starts under `fifo`: the answers know the run times of a class from few runs.
+not explained. The variation of run times was chosen after a run without it, in which starts under
+`fifo` are known almost exactly, and 98 % of them are contained.
 
 [62]: ../decisions/0062-predict-starts-by-simulating-from-the-present-state.md
 """
