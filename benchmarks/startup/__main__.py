@@ -41,7 +41,7 @@ INTRODUCTION = """\
 # Processor time of commands
 
 This benchmark measures what a command or a stage costs before it does any work: the seconds of
-processor time of the process and its children, the least of {rounds} rounds. Written by
+processor time of the process and its children, the least of {rounds} runs. Written by
 `python -m benchmarks.startup`. Load average at the end: {load:.1f}.
 
 ## Commands

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from presage.models.release.release_id import content_id
-from presage.schedulers.live.client.client import ClusterClient
 
 RELEASE = Path("data/pretrained/release")
 FUNCTION = "examples.my_model:classifier"  # a function that returns a torch module
@@ -116,7 +115,7 @@ def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
             [*up, "--predictor", str(RELEASE)], env=env, stdout=log, stderr=log
         )
     try:
-        _wait_for_node(address)
+        _wait_for_node({**env, "PRESAGE_CLUSTER": address})
         for name in ("running", "waiting"):
             submit = ("cluster", "submit", "--name", name, "--", "sleep", "3600")
             used_s(presage(*submit), {**env, "PRESAGE_CLUSTER": address})
@@ -136,10 +135,12 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _wait_for_node(address: str) -> None:
+def _wait_for_node(env: Mapping[str, str]) -> None:
     end_s = time.monotonic() + START_S
-    with ClusterClient(address) as client:
-        while not any(node.connected for node in client.list().nodes):
-            if time.monotonic() > end_s:
-                raise RuntimeError(f"no node joined the cluster within {START_S:g} s")
-            time.sleep(0.2)
+    while time.monotonic() < end_s:
+        listing = presage("cluster", "ps", "--nodes", "--json")
+        done = subprocess.run(listing, env=env, capture_output=True, check=False)
+        if done.returncode == 0 and b'"n' in done.stdout:
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"no node joined the cluster within {START_S:g} s")
