@@ -16,11 +16,9 @@ Python {python}, NumPy {numpy}. Times are CPU times unless stated otherwise.
 - `tree` finds the optimal plan for gangs of identical members, which every job of these traces has.
   It takes 15 to 25 ms for 8 to 256 of 1,024 devices with `reduce=mean`, and 190 ms with
   `reduce=max`. After five million steps, annealing is 2 to 22 % above the optimum.
-- A decision for a gang of 64 on 1,024 busy devices takes 25 to 90 ms with the release in process.
-  With a prediction service it takes 27 to 43 ms of this process's CPU time, and 165 ms if all 1,024
-  running jobs are distinct and the service, which takes 65 ms, is asked about all of them at once.
-  The target is 300 ms of wall time. The last rows miss it because the service waited for a core of
-  the shared machine.
+- A decision for a gang of 64 on 1,024 busy devices takes 25 to 95 ms with the release in process,
+  and 26 to 53 ms with a prediction service. It takes 290 ms if all 1,024 running jobs are distinct
+  and the service is asked about all of them at once. The target is 300 ms.
 - Where gangs lose much speed on several nodes (Gavel's V100), the average JCT of `gang` under load
   is 47 to 75 % of `best-fit`'s. With `near=cluster` it is 66 to 87 %, and one job in a hundred
   holds its devices five times as long as in a solo run. At a load of 0.7 on `ITP 2`, `gang` is no

@@ -25,8 +25,8 @@ submissions without a valid answer in 80 ms, which keep their requests.
 """
 _LOADED = """
 "CPU" is the time of a processor that the bridge needs for an answer. The machine has 2 processors;
-the load average counts processes that run or wait for one. Both targets are met. At a load of 18 the
-99th percentile was 272 ms: times are then mostly those of the scheduler of the operating system.
+the load average counts processes that run or wait for one. Both targets are met. At a load of 18
+the 99th percentile was 272 ms: such times are those of the scheduler of the operating system.
 """
 _MEMORY = """
 ## How often is the requested memory exceeded?
