@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from presage.schedulers.health.nvml_devices import nvml_devices
+
 MOVED_C = 2.0  # change of a temperature that is reported for its own sake
 MOVED_POWER, MOVED_W = 0.1, 5.0  # the same of power, relative and absolute: both must be reached
 _SENSOR = 0  # NVML_TEMPERATURE_GPU
@@ -31,13 +33,7 @@ def read_devices(nvml: Any) -> Mapping[str, DeviceReading]:
     A GPU whose handle cannot be had is left out.
     """
     found = {}
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            device = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = nvml.nvmlDeviceGetUUID(device)
-        except nvml.NVMLError:
-            continue
-        name = uuid.decode() if isinstance(uuid, bytes) else uuid
+    for name, device in nvml_devices(nvml):
         temperature_c = _value(nvml, "nvmlDeviceGetTemperature", device, _SENSOR)
         power_mw = _value(nvml, "nvmlDeviceGetPowerUsage", device)
         power_w = None if power_mw is None else power_mw / 1e3

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from presage.errors import TableError
 from presage.schedulers.health.health_signal import HealthSignal, Severity
+from presage.schedulers.health.nvml_devices import nvml_devices
 
 _UNCORRECTABLE = ("sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable")
 _OLDER = ("sram_uncorrectable", "dram_uncorrectable")  # drivers before 545
@@ -73,13 +74,7 @@ def read_nvml(nvml: Any) -> list[MemoryHealth]:
     A GPU whose handle cannot be had is left out, as :func:`memory_signals` then reports it.
     """
     found = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            device = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = nvml.nvmlDeviceGetUUID(device)
-        except nvml.NVMLError:
-            continue
-        name = uuid.decode() if isinstance(uuid, bytes) else uuid
+    for name, device in nvml_devices(nvml):
         found.append(MemoryHealth(name, *_nvml_counts(nvml, device)))
     return found
 

@@ -32,7 +32,7 @@ class Needs(NamedTuple):
 
     def fit(self, capacity: FreeCapacity, devices: DeviceColumns) -> NDArray[np.bool_]:
         """Return which devices have enough free compute and memory (C2), of shape (devices,)."""
-        if len(devices.kinds) == 1:  # in a large cluster a look-up by device takes longest
+        if len(devices.kinds) == 1:  # in a large cluster reading by device takes longest
             compute_milli, memory_bytes = self.compute_milli[0], self.memory_bytes[0]
             fits: NDArray[np.bool_] = capacity.compute_milli >= compute_milli
             fits &= capacity.memory_bytes >= memory_bytes
