@@ -10,6 +10,7 @@ import gc
 import heapq
 import pstats
 import resource
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -67,7 +68,9 @@ class Run(NamedTuple):
 
 
 def isolated(function: Any, *args: Any) -> Any:
-    """Return the result of a function of this module in a fresh process."""
+    """Return the result of a function of this module in a fresh process, and print its name."""
+    given = (arg.name if isinstance(arg, Path) else str(arg) for arg in args)
+    print(function.__name__, *given, file=sys.stderr)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 

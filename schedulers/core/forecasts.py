@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from presage.errors import PresageError
-from presage.features.hazard.hazard_model import Hazards
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
-from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.failures.hazards import Hazard, HazardForecaster, clean_hazards
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import (
@@ -21,6 +19,8 @@ from presage.schedulers.core.speedup import (
 )
 
 if TYPE_CHECKING:
+    from presage.features.hazard.hazard_model import Hazards
+    from presage.schedulers.core.cluster import Cluster
     from presage.schedulers.core.state import State
 
 MAX_CACHED_COLOCATIONS = 500_000  # cached predictions of co-locations

@@ -18,7 +18,7 @@ from presage.errors import (
     UnknownDeviceError,
 )
 from presage.serving.client.connection_problem import describe_problem
-from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
+from presage.serving.codec.request_limits import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 # gRPC randomizes each backoff, so that clients of a restarted server do not reconnect all at once.
 # Only UNAVAILABLE is retried: retries would not help an overloaded server. Retries are safe:

@@ -23,7 +23,7 @@ from presage.serving.codec import (
     wire_scaling,
     wire_values,
 )
-from presage.serving.codec.wire_requests import MAX_MESSAGE_BYTES, MAX_OP_ROW_VISITS, MAX_ROWS
+from presage.serving.codec.request_limits import MAX_MESSAGE_BYTES, MAX_OP_ROW_VISITS, MAX_ROWS
 from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.predictor.prediction_backend import (
     ColocationForecast,

@@ -14,7 +14,7 @@ from presage.features.forecast import Forecast
 from presage.features.job.job_description import PRECISIONS
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import job_quantities
-from presage.serving.codec.wire_requests import MAX_ROWS
+from presage.serving.codec.request_limits import MAX_ROWS
 from presage.serving.codec.wire_values import KnownDevice, check_text
 from presage.serving.predictor.feature_rows import (
     FeatureRows,

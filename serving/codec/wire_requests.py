@@ -1,8 +1,7 @@
 """Conversion of whole requests in both directions.
 
 Each job and device is sent once and referenced by position. An error of a job, device or share
-affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire_values`
-bound the cost of one request.
+affects only the rows that use it.
 """
 
 from __future__ import annotations
@@ -20,6 +19,13 @@ from presage.features.device.device import Device, Share
 from presage.features.device.device_table import DEVICE_VALUES, GIB, device_table
 from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
+from presage.serving.codec.request_limits import (
+    MAX_LEVELS,
+    MAX_MEMBERS,
+    MAX_OP_ROW_VISITS,
+    MAX_ROWS,
+    OPS_A_ROW,
+)
 from presage.serving.codec.wire_jobs import ReadJobs, read_jobs
 from presage.serving.codec.wire_values import (
     check_text,
@@ -32,16 +38,6 @@ from presage.serving.codec.wire_values import (
 from presage.serving.predictor.prediction_backend import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints, Mask
-
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-# With HTTP/2's default of 16 KiB a message of a thousand feature rows has fifty frames.
-FRAME_BYTES = 1024 * 1024
-MAX_ROWS = 4096  # placements, or members of all co-locations
-MAX_MEMBERS = 64
-MAX_LEVELS = 16
-OPS_A_ROW = 32  # operator rows of a typical job
-# Features cost about 0.1 us per operator row and prediction.
-MAX_OP_ROW_VISITS = 1_000_000
 
 _MAX_HINTS = 8  # hints for unknown kinds per request: finding the nearest kind is slow
 

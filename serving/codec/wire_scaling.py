@@ -14,7 +14,8 @@ from presage.features.scaling.scaling_request import (
     ScalingForecasts,
     ScalingRequest,
 )
-from presage.serving.codec.wire_requests import OPS_A_ROW, Devices
+from presage.serving.codec.request_limits import OPS_A_ROW
+from presage.serving.codec.wire_requests import Devices
 from presage.serving.codec.wire_values import read_device, read_job, write_device, write_job
 from presage.serving.predictor.prediction_backend import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb

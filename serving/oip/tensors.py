@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidTensorError
-from presage.serving.codec.wire_requests import MAX_MEMBERS, MAX_ROWS
+from presage.serving.codec.request_limits import MAX_MEMBERS, MAX_ROWS
 from presage.serving.oip.served_model import DATATYPE, ServedModel, TensorSpec
 from presage.system.arrays import Float32s
 

@@ -18,7 +18,7 @@ import grpc
 from presage.errors import ExpiredError, InvalidRequestError, OverloadedError, PresageError
 from presage.serving.authentication.callers import has_token
 from presage.serving.client.channel import SERVER_STATUS_KEY
-from presage.serving.codec.wire_requests import MAX_MESSAGE_BYTES
+from presage.serving.codec.request_limits import MAX_MESSAGE_BYTES
 from presage.serving.http.connection import ConnectionEndedError
 from presage.serving.http.memory_budget import BudgetExhaustedError, MemoryBudget
 from presage.serving.http.request_body import BodyHandler, Header, HttpError, ParsedTooLargeError

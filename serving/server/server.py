@@ -38,7 +38,7 @@ from presage.serving.authentication.listen import (
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.codec.descriptors import descriptors
-from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
+from presage.serving.codec.request_limits import FRAME_BYTES, MAX_MESSAGE_BYTES
 from presage.serving.outcomes.drift_watch import DriftWatch
 from presage.serving.outcomes.outcome_log import OutcomeLog
 from presage.serving.predictor.release_follower import ReleaseFollower, Source

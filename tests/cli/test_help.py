@@ -94,6 +94,30 @@ def test_help_and_version_import_nothing_heavy():
     assert done.stdout.endswith("heavy: []\n")
 
 
+def loaded_by(*words: str) -> set[str]:
+    """Modules that a command has imported when it ends."""
+    program = (
+        "import sys; from presage.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('loaded:', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.rpartition("loaded:")[2].split())
+
+
+def test_a_command_is_imported_without_the_other_commands():
+    loaded = loaded_by("cluster", "ps", "--controller", "127.0.0.1:9")
+
+    assert "presage.cli.scheduling.cluster.listing.ps" in loaded
+    assert "presage.schedulers.live.client.client" in loaded
+    assert not loaded & {
+        "presage.cli.scheduling.cluster.submit", "presage.cli.training.train", "numpy", "pandas"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("words", ALL)
 def test_every_option_and_argument_has_a_help_text(words):
     silent = [p.name for p in ALL[words].params if not (getattr(p, "help", "") or p.metavar)]

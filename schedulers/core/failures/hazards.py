@@ -1,16 +1,16 @@
-"""Contract of hazard forecasters, and cleaning of what they return."""
+"""Contract of hazard forecasters, and cleaning of what they return.
+
+numpy is imported when hazards are computed: commands that only ask a controller start without it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-
-from presage.features.hazard.hazard_model import Hazards
-from presage.system.arrays import Array
-
 if TYPE_CHECKING:
+    from presage.features.hazard.hazard_model import Hazards
     from presage.schedulers.core.state import State
+    from presage.system.arrays import Array
 
 
 class Hazard(NamedTuple):
@@ -34,18 +34,19 @@ class HazardForecaster(Protocol):
 
 def clean_hazards(hazards: Hazards | None, devices: int) -> Hazards:
     """Return usable hazards: 0 for all devices without a forecast, 1 where it is not a number."""
+    import numpy as np
+
+    from presage.features.hazard.hazard_model import Hazards
+
     if hazards is None or any(np.shape(one) != (devices,) for one in hazards):
         return Hazards(*(np.zeros(devices) for _ in Hazards._fields))
-    chance = _clean(hazards.probability)
+
+    def clean(values: Array) -> Array:
+        return np.clip(np.where(np.isnan(values), 1.0, values), 0.0, 1.0)
+
+    chance = clean(hazards.probability)
     if hazards.low is hazards.high is hazards.probability:  # computed without the interval
         return Hazards(chance, chance, chance)
     return Hazards(
-        chance,
-        np.minimum(_clean(hazards.low), chance),
-        np.maximum(_clean(hazards.high), chance),
+        chance, np.minimum(clean(hazards.low), chance), np.maximum(clean(hazards.high), chance)
     )
-
-
-def _clean(values: Array) -> Array:
-    found: Array = np.minimum(np.maximum(np.where(np.isnan(values), 1.0, values), 0.0), 1.0)
-    return found

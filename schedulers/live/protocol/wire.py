@@ -1,4 +1,8 @@
-"""Conversion between messages of the protocol and domain values."""
+"""Conversion between messages of the protocol and domain values.
+
+What reads and writes features is imported with the first job that has any: it imports numpy, which
+commands that only ask a controller do without.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,6 @@ from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.protocol.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire_values as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MAX_GPUS = 1024  # per job
@@ -78,7 +81,9 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
 
 
 def _features(row: pb_serving.Job, where: str) -> JobFeatures:
-    found = serving_wire.read_job(row, where)
+    from presage.serving.codec.wire_values import read_job as read_features
+
+    found = read_features(row, where)
     # Users name models freely: equal features get the same id, and different ones do not.
     anonymous = pb_serving.Job()
     anonymous.CopyFrom(row)
@@ -92,7 +97,9 @@ def write_features(submitted: SubmittedJob) -> pb_serving.Job | None:
     """Return the features with the user's name for them; None for a job without features."""
     if submitted.job.features is None:
         return None
-    row = serving_wire.write_job(submitted.job.features)
+    from presage.serving.codec.wire_values import write_job as write_job_features
+
+    row = write_job_features(submitted.job.features)
     row.job_id = submitted.features_id
     return row
 

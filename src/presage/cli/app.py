@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs: ``--help`` is instant."""
+"""The command line. A command is imported when it runs, and imports what it needs then."""
 
 from __future__ import annotations
 
@@ -10,39 +10,51 @@ import typer
 from typer.exceptions import TyperException
 
 from presage import __version__
-from presage.cli.command import add_command, group
+from presage.cli.command import group
 from presage.cli.extras import how_to_install
 from presage.cli.help_text import command_of
-from presage.cli.measuring.devices import devices
-from presage.cli.measuring.doctor import doctor
-from presage.cli.measuring.features import features
-from presage.cli.measuring.import_tables import import_tables
-from presage.cli.measuring.profile import app as profile_app
-from presage.cli.quickstart.quickstart import quickstart
-from presage.cli.scheduling.cluster.group import app as cluster_app
-from presage.cli.scheduling.inc.group import app as inc_app
-from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
-from presage.cli.scheduling.simulation.simulate import simulate
-from presage.cli.scheduling.simulation.sweep import sweep
-from presage.cli.scheduling.slurm.group import app as slurm_app
-from presage.cli.scheduling.traces.group import app as trace_app
-from presage.cli.serving.drift import drift
-from presage.cli.serving.outcomes import app as outcomes_app
-from presage.cli.serving.predict import predict
-from presage.cli.serving.serve import serve
-from presage.cli.serving.token import token
-from presage.cli.training.benchmark import ManyFilesCommand, benchmark
-from presage.cli.training.elastic.group import app as elastic_app
-from presage.cli.training.evaluate import evaluate
-from presage.cli.training.models.group import app as models_app
-from presage.cli.training.train import train
+from presage.cli.lazy_group import lazy_commands
 from presage.errors import PresageError
 from presage.pipelines.stages.stage import INTERRUPTED, exit_interrupted
 from presage.system.text.printable import error_line
 from presage.system.text.terminal import say
 
-_PREDICT, _SCHEDULE = "Predict and serve", "Schedule jobs"
-_TRAIN, _MEASURE = "Train and release", "Measure and inspect"
+_COMMANDS = lazy_commands(
+    "presage.cli",
+    {
+        "Predict and serve": {
+            "quickstart": "quickstart.quickstart:quickstart",
+            "predict": "serving.predict:predict",
+            "serve": "serving.serve:serve",
+            "token": "serving.token:token",
+            "drift": "serving.drift:drift",
+            "outcomes": "serving.outcomes:app",
+        },
+        "Schedule jobs": {
+            "simulate": "scheduling.simulation.simulate:simulate",
+            "sweep": "scheduling.simulation.sweep:sweep",
+            "trace": "scheduling.traces.group:app",
+            "cluster": "scheduling.cluster.group:app",
+            "kubernetes": "scheduling.kubernetes.group:app",
+            "slurm": "scheduling.slurm.group:app",
+            "inc": "scheduling.inc.group:app",
+        },
+        "Train and release": {
+            "train": "training.train:train",
+            "evaluate": "training.evaluate:evaluate",
+            "benchmark": "training.benchmark:benchmark",
+            "elastic": "training.elastic.group:app",
+            "models": "training.models.group:app",
+        },
+        "Measure and inspect": {
+            "import": "measuring.import_tables:import_tables",
+            "features": "measuring.features:features",
+            "devices": "measuring.devices:devices",
+            "doctor": "measuring.doctor:doctor",
+            "profile": "measuring.profile:app",
+        },
+    },
+)
 
 app = group(
     "Predict how deep-learning jobs behave before they run, and schedule them by it.",
@@ -53,35 +65,8 @@ app = group(
     presage simulate --trace examples/trace.csv \\
       --cluster examples/cluster.yaml --policy fifo,srtf
     """,
+    commands=_COMMANDS,
 )
-add_command(app, quickstart, panel=_PREDICT)
-add_command(app, predict, panel=_PREDICT)
-add_command(
-    app,
-    serve,
-    panel=_PREDICT,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-add_command(app, token, panel=_PREDICT)
-add_command(app, drift, panel=_PREDICT)
-app.add_typer(outcomes_app, name="outcomes", rich_help_panel=_PREDICT)
-for _function in (simulate, sweep):
-    add_command(app, _function, panel=_SCHEDULE)
-app.add_typer(trace_app, name="trace", rich_help_panel=_SCHEDULE)
-app.add_typer(cluster_app, name="cluster", rich_help_panel=_SCHEDULE)
-app.add_typer(kubernetes_app, name="kubernetes", rich_help_panel=_SCHEDULE)
-app.add_typer(slurm_app, name="slurm", rich_help_panel=_SCHEDULE)
-app.add_typer(inc_app, name="inc", rich_help_panel=_SCHEDULE)
-for _function in (train, evaluate):
-    add_command(app, _function, panel=_TRAIN)
-add_command(app, benchmark, panel=_TRAIN, cls=ManyFilesCommand)
-app.add_typer(elastic_app, name="elastic", rich_help_panel=_TRAIN)
-app.add_typer(models_app, name="models", rich_help_panel=_TRAIN)
-app.add_typer(profile_app, name="profile", rich_help_panel=_MEASURE)
-add_command(app, import_tables, name="import", panel=_MEASURE)
-for _function in (features, devices, doctor):
-    add_command(app, _function, panel=_MEASURE)
 
 
 def _print_version(is_requested: bool) -> None:

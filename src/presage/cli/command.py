@@ -23,30 +23,44 @@ from inspect import Parameter
 from typing import Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
-_EXAMPLES = "__examples__"
+_EXAMPLES, _SETTINGS = "__examples__", "__settings__"
 
 
-def command(*, examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(
+    *, examples: str, **settings: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command its examples, and the options of its dataclasses.
 
     Parameters
     ----------
     examples : str
         Lines to show at the end of the command's help.
+    **settings
+        More arguments of ``typer.Typer.command``.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         flat = _with_flat_options(function)
         setattr(flat, _EXAMPLES, examples)
+        setattr(flat, _SETTINGS, settings)
         return flat
 
     return decorate
 
 
-def group(help_text: str, *, examples: str) -> typer.Typer:
-    """Return a group of commands, which prints its help when it is run without one."""
+def group(
+    help_text: str, *, examples: str, commands: type[TyperGroup] | None = None
+) -> typer.Typer:
+    """Return a group of commands, which prints its help when it is run without one.
+
+    ``commands`` names its commands if they are imported one by one
+    (:mod:`presage.cli.lazy_group`); else they are added to the group.
+    """
     return typer.Typer(
+        cls=commands,
+        callback=(lambda: None) if commands else None,  # else typer misses commands of its own
         help=help_text,
         epilog=examples,
         no_args_is_help=True,
@@ -61,10 +75,9 @@ def add_command(
     *,
     name: str | None = None,
     panel: str | None = None,
-    **settings: Any,
 ) -> None:
     """Add a command to an app; the title of its list of commands is ``panel``."""
-    examples = getattr(function, _EXAMPLES)
+    examples, settings = getattr(function, _EXAMPLES), getattr(function, _SETTINGS)
     app.command(name, epilog=examples, rich_help_panel=panel, **settings)(function)
 
 

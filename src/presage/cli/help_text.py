@@ -12,6 +12,7 @@ from typing import Any
 from typer import Typer
 from typer.main import get_command
 
+from presage.cli.lazy_group import LazyCommands
 from presage.system.text.help_page import Section, help_page, with_notes
 
 # By a part of the Python type's name, which may be a list's.
@@ -31,8 +32,12 @@ def _set_help(command: Any) -> None:
         formatter.write(page_of(command, ctx))
 
     command.format_help = format_help
-    for child in getattr(command, "commands", {}).values():
-        _set_help(child)
+    commands = getattr(command, "commands", {})
+    if isinstance(commands, LazyCommands):
+        commands.on_load = _set_help
+    else:
+        for child in commands.values():
+            _set_help(child)
 
 
 def page_of(command: Any, ctx: Any) -> str:

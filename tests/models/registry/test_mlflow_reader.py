@@ -40,7 +40,8 @@ def test_a_server_is_read_as_by_the_client(two, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [("list",), ("show", "champion"), ("history",), ("list", "--json")]
+    "command",
+    [("list",), ("show", "champion"), ("history",), ("list", "--json"), ("trained-on", "cpu-2")],
 )
 def test_commands_that_read_do_not_import_mlflow(two, command):
     code = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from presage.serving.codec.wire_requests import MAX_MEMBERS, MAX_ROWS
+from presage.serving.codec.request_limits import MAX_MEMBERS, MAX_ROWS
 from presage.serving.oip.infer import check
 from presage.serving.oip.messages import message
 from tests.serving.oip.requests import (

@@ -41,7 +41,8 @@ class ManyFilesCommand(TyperCommand):
 
     # Train on one campaign, test on another
     presage benchmark interference --train data/a --test data/b
-    """
+    """,
+    cls=ManyFilesCommand,
 )
 def benchmark(
     task: Annotated[

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
     # Train on 1 to 4 devices of any nodes
     presage cluster submit --min-gpus 1 --max-gpus 4 -- python elastic_job.py
-    """
+    """,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--] COMMAND...",
 )
 def submit(
     context: typer.Context,

@@ -15,11 +15,5 @@ app = group(
     presage elastic status digits
     """,
 )
-add_command(
-    app,
-    run,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
-)
-for _function in (resize, status):
+for _function in (run, resize, status):
     add_command(app, _function)

@@ -42,7 +42,9 @@ class SizeOptions:
 
     # Never train with less than 2 or more than 4 workers
     presage elastic run --workers 2 --min 2 --max 4 digits python train.py
-    """
+    """,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
 )
 def run(
     context: typer.Context, job: JobName, *, size: SizeOptions, state: StateFolder = None

@@ -17,7 +17,8 @@ _MOST = 2**31 - 1
     examples="""
     presage cluster priority resnet-1f2e3d4c 10
     presage cluster priority resnet-1f2e3d4c -5
-    """
+    """,
+    context_settings={"ignore_unknown_options": True},  # a negative priority is no option
 )
 def priority(
     job: Job,
