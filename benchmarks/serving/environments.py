@@ -82,7 +82,7 @@ def environment(name: str) -> Environment:
 def _constraints(folder: Path) -> Path:
     """Write the lock's versions without its hashes, which a checkout could not be installed by."""
     path = folder / "constraints.txt"
-    pins = re.findall(r"^[^\s#]\S*==.*?(?= \\\\$)", Path(LOCK).read_text(), re.MULTILINE)
+    pins = re.findall(r"^[^\s#]\S*==.*?(?= \\$)", Path(LOCK).read_text(), re.MULTILINE)
     path.write_text("\n".join(pins))
     return path
 
