@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.training.splits import Folds
+from presage.models.training.splits import LONG_ROWS, Folds
 from presage.system.arrays import Array
 from presage.system.processes.spread import spread
 
@@ -64,10 +64,11 @@ def make_boosted_trees() -> Any:
     )
 
 
+TREES = "boosted_trees"
 BASELINES: Mapping[str, Callable[[], Any]] = {
     "constant": Constant,
     "linear": make_linear,
-    "boosted_trees": make_boosted_trees,
+    TREES: make_boosted_trees,
 }
 MEAN_BY_MEMBERS = "mean_by_members"  # of slowdowns, besides ``BASELINES``
 
@@ -103,7 +104,10 @@ def predict_out_of_fold(
     """
     fold_numbers = np.unique(folds)
     forecast = np.empty(len(y))
-    found = spread(_predict_fold, fold_numbers.tolist(), shared=(name, x, y, folds, hidden))
+    found = spread(
+        _predict_fold, fold_numbers.tolist(), shared=(name, x, y, folds, hidden),
+        is_long=name == TREES and len(y) >= LONG_ROWS,
+    )  # fmt: skip
     for fold, of_fold in zip(fold_numbers, found, strict=True):
         forecast[folds == fold] = of_fold
         if on_fold is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,12 +31,13 @@ from presage.models.training.fit import (
 )
 from presage.models.training.fit_trees import fit_trees
 from presage.models.training.loss_curves import LossCurves, observed_rows
-from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
+from presage.models.training.splits import HELD_OUT_FOLD, LONG_ROWS, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.fit_members import fit_members
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
 from presage.system.arrays import Array, Names
+from presage.system.processes.spread import spread
 from presage.system.text.progress import counted_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
@@ -163,38 +164,54 @@ def _cross_validate(
     at = observed_rows(len(solo))
     held_out = (1 - cv.training_weights(members, folds)) * measured
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
+    trees = None
+    if config.trees:  # they are fitted while the networks are trained
+        features, read = feature_matrix(solo, feature_set), [*inputs.columns, *inputs.identity]
+        trees = _begin_trees(members, features, target, weights, read, config)
     fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
     title = f"{quantity.name}, {feature_set} features"
     stack = fit_members(partial(fit, start=start), len(weights), len(solo), curves, title)
-    outputs, trees = predict_quantiles(stack, x), None
-    if config.trees:
-        features = feature_matrix(solo, feature_set)
-        read = [*inputs.columns, *inputs.identity]
-        trees = _average_with_trees(outputs, members, features, target, weights, read, config)
-    return CrossValidation(stack, members, target, outputs, folds, weights, curves.table(), trees)
+    outputs = predict_quantiles(stack, x)
+    released = None if trees is None else _average_with_trees(outputs, members, trees, features)
+    return CrossValidation(
+        stack, members, target, outputs, folds, weights, curves.table(), released
+    )
 
 
-def _average_with_trees(
-    outputs: Array,
+def _begin_trees(
     members: cv.Members,
     features: Array,
     target: Array,
     weights: Array,
     read: Sequence[int],
     config: FitConfig,
+) -> Iterator[BoostedTrees]:
+    """Begin to fit the trees of every ensemble to the rows of its networks."""
+    return spread(
+        _fit_trees,
+        [weights[members.ensemble(*one)[0]] for one in _ensembles(members)],
+        shared=(features, target, read, config),
+        is_long=len(features) >= LONG_ROWS,
+    )
+
+
+def _fit_trees(
+    features: Array, target: Array, read: Sequence[int], config: FitConfig, row_weights: Array
 ) -> BoostedTrees:
-    """Move the outputs of every ensemble, in place, to the mean with trees of the same rows.
+    return fit_trees(features, target, row_weights, read, weight=config.trees, seed=config.seed)
+
+
+def _average_with_trees(
+    outputs: Array, members: cv.Members, fitted: Iterator[BoostedTrees], features: Array
+) -> BoostedTrees:
+    """Move the outputs of every ensemble, in place, to the mean with its trees.
 
     Return the trees of the release.
     """
-    ensembles = dict.fromkeys(zip(members.split, members.fold.tolist(), strict=True))
-    rows, released = torch.tensor(features).float(), None
+    ensembles, rows, released = _ensembles(members), torch.tensor(features).float(), None
     with counted_progress("boosted trees", len(ensembles)) as step:
-        for split, fold in ensembles:
+        for (split, fold), trees in zip(ensembles, fitted, strict=True):
             of_fold = members.ensemble(split, fold)
-            trees = fit_trees(
-                features, target, weights[of_fold[0]], read, weight=config.trees, seed=config.seed
-            )
             mean = torch.from_numpy(outputs[of_fold].mean(axis=0))
             outputs[of_fold] += (trees.move_medians(mean, rows) - mean).numpy()
             if (split, fold) == ("job", HELD_OUT_FOLD):
@@ -202,6 +219,10 @@ def _average_with_trees(
             step()
     assert released is not None  # ``plan_members`` always plans it
     return released
+
+
+def _ensembles(members: cv.Members) -> list[tuple[str, int]]:
+    return list(dict.fromkeys(zip(members.split, members.fold.tolist(), strict=True)))
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:

@@ -73,3 +73,15 @@ def test_a_baseline_is_trained_on_evenly_spaced_rows_of_a_large_table(monkeypatc
     found = predict_out_of_fold("constant", np.zeros((8, 1)), y, np.array([0, *[1] * 7]))
 
     assert found.tolist() == [4.0, *[0.0] * 7]  # the median of 1, 4 and 7
+
+
+def test_trees_of_processes_forecast_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, folds = rng.normal(size=(60, 3)), np.arange(60) % 3
+    y = x @ [1.0, -2.0, 0.5] + rng.normal(size=60)
+
+    here = predict_out_of_fold("boosted_trees", x, y, folds)
+    monkeypatch.setattr(baselines, "LONG_ROWS", 60)
+    in_processes = predict_out_of_fold("boosted_trees", x, y, folds)
+
+    assert here.tobytes() == in_processes.tobytes()

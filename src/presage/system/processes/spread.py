@@ -1,4 +1,4 @@
-"""Independent tasks of a pipeline stage: in this process, or on the nodes of a Ray cluster.
+"""Independent tasks of a pipeline stage: in processes, or on the nodes of a Ray cluster.
 
 A stage uses the cluster that ``PRESAGE_RAY`` names. It is no parameter of a stage, so that DVC does
 not run a stage again on another cluster: the results do not depend on where the tasks run.
@@ -17,18 +17,30 @@ from presage.errors import ConfigError
 from presage.system.processes.ray_connection import RayConnectionError, ray_connection
 
 ADDRESS_VARIABLE = "PRESAGE_RAY"
+MOST_PROCESSES = 4  # each imports what the tasks need: for training, 0.4 GiB
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def spread(
-    run: Callable[..., Result], items: Sequence[Item], *, shared: tuple[Any, ...] = ()
+    run: Callable[..., Result],
+    items: Sequence[Item],
+    *,
+    shared: tuple[Any, ...] = (),
+    is_long: bool = False,
 ) -> Iterator[Result]:
-    """Yield ``run(*shared, item)`` of each item, in the order of the items.
+    """Return the results of ``run(*shared, item)`` of each item, in the order of the items.
 
     On a cluster each task has a processor, ``shared`` is sent to every node once, and a task of a
-    lost node runs again on another one. ``run`` is a function of a module.
+    lost node runs again on another one. Without a cluster, long tasks run in at most
+    ``MOST_PROCESSES`` processes, and others in this process when their results are read. Tasks in
+    other processes begin now. ``run`` is a function of a module.
+
+    Parameters
+    ----------
+    is_long : bool
+        Whether the tasks take longer in all than processes take to start, which is seconds.
 
     Raises
     ------
@@ -38,14 +50,19 @@ def spread(
         As ``run`` raises it.
     """
     ray = _cluster()
-    if ray is None:
-        yield from (run(*shared, item) for item in items)
-        return
-    task = ray.remote(num_cpus=1)(run)
-    sent = [ray.put(value) for value in shared]
-    for pending in [task.remote(*sent, item) for item in items]:
+    if ray is not None:
+        task = ray.remote(num_cpus=1)(run)
+        sent = [ray.put(value) for value in shared]
+        return _results(ray, [task.remote(*sent, item) for item in items])
+    if is_long and len(items) > 1:
+        return _in_processes(run, items, shared)
+    return (run(*shared, item) for item in items)
+
+
+def _results(ray: Any, pending: Sequence[Any]) -> Iterator[Any]:
+    for one in pending:
         try:
-            yield ray.get(pending)
+            yield ray.get(one)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayError as error:
@@ -53,6 +70,18 @@ def spread(
                 f"{ADDRESS_VARIABLE}: a task cannot run on the cluster ({_first_line(error)}); "
                 "install this version of Presage on every node"
             ) from error
+
+
+def _in_processes(
+    run: Callable[..., Any], items: Sequence[Any], shared: tuple[Any, ...]
+) -> Iterator[Any]:
+    """Begin the tasks in processes, which share large arrays by memory maps."""
+    import joblib
+
+    processes = min(joblib.cpu_count(), MOST_PROCESSES, len(items))
+    pool = joblib.Parallel(n_jobs=processes, return_as="generator")
+    found: Iterator[Any] = pool(joblib.delayed(run)(*shared, item) for item in items)
+    return found
 
 
 @cache
