@@ -10,7 +10,7 @@ export DVC_NO_ANALYTICS = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint style types fast-tests docs docs-serve licences dist serve pretrained clean
+.PHONY: help run test test-all coverage lint style types fast-tests docs plots docs-serve licences dist serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -54,6 +54,10 @@ fast-tests: .venv/.installed
 docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
 	mkdocs build --quiet
 	typos
+
+plots: .venv/.docs ## draw the plots of the last training without a network (build/plots/index.html)
+	python -m presage.pipelines.evaluation.plot_template build/plots.html
+	dvc plots show --html-template build/plots.html --out build/plots
 
 docs-serve: .venv/.docs ## serve the documentation site on localhost:8000, and rebuild it on changes
 	mkdocs serve
