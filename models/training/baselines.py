@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -104,14 +105,15 @@ def predict_out_of_fold(
     """
     fold_numbers = np.unique(folds)
     forecast = np.empty(len(y))
-    found = spread(
+    forecasts = spread(
         _predict_fold, fold_numbers.tolist(), shared=(name, x, y, folds, hidden),
         is_long=name == TREES and len(y) >= LONG_ROWS,
     )  # fmt: skip
-    for fold, of_fold in zip(fold_numbers, found, strict=True):
-        forecast[folds == fold] = of_fold
-        if on_fold is not None:
-            on_fold()
+    with closing(forecasts):
+        for fold, of_fold in zip(fold_numbers, forecasts, strict=True):
+            forecast[folds == fold] = of_fold
+            if on_fold is not None:
+                on_fold()
     return forecast
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -164,45 +165,56 @@ def _cross_validate(
     at = observed_rows(len(solo))
     held_out = (1 - cv.training_weights(members, folds)) * measured
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
-    trees = None
-    if config.trees:  # they are fitted while the networks are trained
-        features, read = feature_matrix(solo, feature_set), [*inputs.columns, *inputs.identity]
-        trees = _begin_trees(members, features, target, weights, read, config)
+    features = feature_matrix(solo, feature_set)
+    columns_read = [*inputs.columns, *inputs.identity]
     fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
     title = f"{quantity.name}, {feature_set} features"
-    stack = fit_members(partial(fit, start=start), len(weights), len(solo), curves, title)
-    outputs = predict_quantiles(stack, x)
-    released = None if trees is None else _average_with_trees(outputs, members, trees, features)
+    with _fitting_trees(members, features, target, weights, columns_read, config) as trees:
+        stack = fit_members(partial(fit, start=start), len(weights), len(solo), curves, title)
+        outputs = predict_quantiles(stack, x)
+        released = None if trees is None else _average_with_trees(outputs, members, trees, features)
     return CrossValidation(
         stack, members, target, outputs, folds, weights, curves.table(), released
     )
 
 
-def _begin_trees(
+@contextmanager
+def _fitting_trees(
     members: cv.Members,
     features: Array,
     target: Array,
     weights: Array,
-    read: Sequence[int],
+    columns_read: Sequence[int],
     config: FitConfig,
-) -> Iterator[BoostedTrees]:
-    """Begin to fit the trees of every ensemble to the rows of its networks."""
-    return spread(
+) -> Iterator[Iterator[BoostedTrees] | None]:
+    """Fit trees to the rows of the networks of every ensemble, meanwhile; None without trees."""
+    if not config.trees:
+        yield None
+        return
+    trees = spread(
         _fit_trees,
-        [weights[members.ensemble(*one)[0]] for one in _ensembles(members)],
-        shared=(features, target, read, config),
+        [weights[members.ensemble(*ensemble)[0]] for ensemble in _ensembles(members)],
+        shared=(features, target, columns_read, config),
         is_long=len(features) >= LONG_ROWS,
     )
+    with closing(trees):
+        yield trees
 
 
 def _fit_trees(
-    features: Array, target: Array, read: Sequence[int], config: FitConfig, row_weights: Array
+    features: Array,
+    target: Array,
+    columns_read: Sequence[int],
+    config: FitConfig,
+    row_weights: Array,
 ) -> BoostedTrees:
-    return fit_trees(features, target, row_weights, read, weight=config.trees, seed=config.seed)
+    return fit_trees(
+        features, target, row_weights, columns_read, weight=config.trees, seed=config.seed
+    )
 
 
 def _average_with_trees(
-    outputs: Array, members: cv.Members, fitted: Iterator[BoostedTrees], features: Array
+    outputs: Array, members: cv.Members, every: Iterator[BoostedTrees], features: Array
 ) -> BoostedTrees:
     """Move the outputs of every ensemble, in place, to the mean with its trees.
 
@@ -210,7 +222,7 @@ def _average_with_trees(
     """
     ensembles, rows, released = _ensembles(members), torch.tensor(features).float(), None
     with counted_progress("boosted trees", len(ensembles)) as step:
-        for (split, fold), trees in zip(ensembles, fitted, strict=True):
+        for (split, fold), trees in zip(ensembles, every, strict=True):
             of_fold = members.ensemble(split, fold)
             mean = torch.from_numpy(outputs[of_fold].mean(axis=0))
             outputs[of_fold] += (trees.move_medians(mean, rows) - mean).numpy()

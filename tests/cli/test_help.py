@@ -74,6 +74,14 @@ def test_the_list_of_commands_is_grouped(monkeypatch, capsys):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("words", ["", "cluster", "models"])
+def test_a_group_without_a_command_prints_its_help(words, monkeypatch, capsys):
+    expected = help_of(words, monkeypatch, capsys)
+
+    assert run(monkeypatch, *words.split()) == 2
+    assert capsys.readouterr() == ("", expected)
+
+
 def test_the_version_is_printed(monkeypatch, capsys):
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == "presage 0.1.0\n"

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from presage.cli.command import group
+from presage.cli.help_text import command_of, page_of
 from presage.cli.lazy_group import LazyCommands, lazy_commands
 
 FILE = """\
@@ -33,7 +34,7 @@ def app(tmp_path, monkeypatch):
     for name in ("a", "b", "more"):
         (package / f"{name}.py").write_text(FILE.replace("NAME", name))
     monkeypatch.syspath_prepend(tmp_path)
-    yield group("Speak.", examples="presage b", commands=lazy_commands("spoken", PANELS))
+    yield group("Print words.", examples="presage b", commands=lazy_commands("spoken", PANELS))
     for name in [name for name in sys.modules if name.startswith("spoken")]:
         del sys.modules[name]
 
@@ -50,9 +51,20 @@ def test_a_group_in_a_group_is_imported_alike(app):
 
 
 def test_help_lists_all_commands_in_their_order(app):
-    text = CliRunner().invoke(app, ["--help"]).output
+    command = command_of(app)
+    with command.make_context("words", ["b", "hello"]) as context:
+        lines = [line.strip() for line in page_of(command, context).splitlines()]
+    titles_and_names = [line.split()[0] for line in lines if line.split()[:1]]
 
-    assert text.index("Speak") < text.index("more") < text.index("Again")
+    places = [titles_and_names.index(word) for word in ("Speak:", "b", "more", "Again:", "a")]
+    assert places == sorted(places)
+
+
+def test_an_error_of_a_module_is_not_an_unknown_command(app, tmp_path):
+    (tmp_path / "spoken" / "b.py").write_text("import os\nos.environ['ABSENT']\n")
+
+    with pytest.raises(KeyError, match="ABSENT"):
+        CliRunner().invoke(app, ["b"], catch_exceptions=False)
 
 
 def test_an_unknown_command_imports_nothing(app):
@@ -63,7 +75,7 @@ def test_an_unknown_command_imports_nothing(app):
     assert not [name for name in sys.modules if name.startswith("spoken.")]
 
 
-def test_commands_are_a_mapping(app, tmp_path):
+def test_commands_are_a_mapping(app):
     commands = LazyCommands("spoken", PANELS)
     loaded: list[Any] = []
     commands.on_load = loaded.append

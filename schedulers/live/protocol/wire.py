@@ -1,7 +1,7 @@
 """Conversion between messages of the protocol and domain values.
 
-What reads and writes features is imported with the first job that has any: it imports numpy, which
-commands that only ask a controller do without.
+The codec of features imports numpy. It is imported at the first job with features, so that commands
+that only query a controller start faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line. A command is imported when it runs, and imports what it needs then."""
+"""The command line. The module of a command is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -111,10 +111,13 @@ def main() -> None:
 
 
 def _exit_with_usage(error: TyperException) -> NoReturn:
-    """Exit with typer's own message; a group without a command has printed its help already."""
+    """Exit with typer's own message, which is the help for a group without a command."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "presage"
-    if message := error.format_message():
+    message = error.format_message()
+    if message.startswith("Usage: "):
+        sys.stderr.write(message.rstrip("\n") + "\n")
+    elif message := message.replace(": Value error, ", ": "):  # pydantic's prefix
         see = " See" if message.endswith("?") else "; see"
         _exit_with(f"{message.rstrip('.')}{see} `{command} --help`", error.exit_code)
     sys.exit(error.exit_code)

@@ -55,12 +55,12 @@ def group(
 ) -> typer.Typer:
     """Return a group of commands, which prints its help when it is run without one.
 
-    ``commands`` names its commands if they are imported one by one
-    (:mod:`presage.cli.lazy_group`); else they are added to the group.
+    ``commands`` is the class of a group whose commands are imported one by one
+    (:func:`presage.cli.lazy_group.lazy_commands`). Without it, add commands by `add_command`.
     """
     return typer.Typer(
         cls=commands,
-        callback=(lambda: None) if commands else None,  # else typer misses commands of its own
+        callback=(lambda: None) if commands else None,  # typer needs a command or a callback
         help=help_text,
         epilog=examples,
         no_args_is_help=True,

@@ -15,7 +15,7 @@ _PACKAGES = {
     "serve": "onnxruntime grpc_health grpc_reflection prometheus_client uvloop",
     "otel": "opentelemetry",
     "sign": "cryptography",
-    "train": "sklearn onnxscript mlflow dvc",
+    "train": "sklearn joblib onnxscript mlflow dvc",
 }
 EXTRA_OF = {package: extra for extra, row in _PACKAGES.items() for package in row.split()}
 

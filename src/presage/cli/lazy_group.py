@@ -29,8 +29,8 @@ class LazyCommands(MutableMapping[str, Any]):
     ----------
     package : str
     panels : mapping of str to mapping
-        Title of a list of commands, then where each of them is defined, by name: a module of the
-        package, and the name of a function or of a group of commands there.
+        By the title of a list of commands: the place of each command, by its name. A place is a
+        module of the package and the name of a function, or of a group of commands, in it.
 
     Attributes
     ----------
@@ -53,6 +53,13 @@ class LazyCommands(MutableMapping[str, Any]):
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: D102
+        # Not as in Mapping, which takes a KeyError of a module's import for an unknown command.
+        return self[name] if name in self else default  # noqa: SIM401
+
     def __setitem__(self, name: str, command: Any) -> None:
         self._loaded[name] = command
 
@@ -68,13 +75,13 @@ class LazyCommands(MutableMapping[str, Any]):
     def _load(self, name: str) -> Any:
         panel, place = self._defined[name]
         module, attribute = place.split(":")
-        found = getattr(import_module(f"{self._package}.{module}"), attribute)
-        only = typer.Typer()
-        if isinstance(found, typer.Typer):
-            only.add_typer(found, name=name, rich_help_panel=panel)
+        defined = getattr(import_module(f"{self._package}.{module}"), attribute)
+        parent = typer.Typer()
+        if isinstance(defined, typer.Typer):
+            parent.add_typer(defined, name=name, rich_help_panel=panel)
         else:
-            add_command(only, found, name=name, panel=panel)
-        command = get_group(only).commands[name]
+            add_command(parent, defined, name=name, panel=panel)
+        command = get_group(parent).commands[name]
         self.on_load(command)
         return command
 

@@ -73,6 +73,17 @@ def without_trees(solo):
         return train.train(solo, STEP_TIME, WITHOUT, {})
 
 
+def test_trees_of_processes_are_the_same(solo, step_time, monkeypatch):
+    monkeypatch.setattr(fit_solo, "LONG_ROWS", 1)
+    # Two processes, as threads: those of a machine would fit as many trees as of a release.
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    with joblib.parallel_config("threading"):
+        trained = train.train(solo, STEP_TIME, WITH, {})
+
+    pd.testing.assert_frame_equal(trained.forecasts, step_time.forecasts)
+    assert trained.onnx == step_time.onnx
+
+
 def held_out(solo):
     return job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
 

@@ -149,6 +149,7 @@ def predict(
     from presage.cli.serving.prediction_backend import device_of, open_backend
 
     loading.check(has_solo_forecasts=not (forecast.colocated or forecast.scaling))
-    jobs = [model.read(source, iterations) for source in job]
     with open_backend(server, release) as backend:
-        forecast.print_from(backend, jobs, device_of(backend, device), loading, as_json=as_json)
+        known = device_of(backend, device)  # before the jobs, whose models may take long to trace
+        jobs = [model.read(source, iterations) for source in job]
+        forecast.print_from(backend, jobs, known, loading, as_json=as_json)

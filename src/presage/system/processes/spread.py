@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any, TypeVar
 
 from presage.errors import ConfigError
+from presage.system.processes.child_process import die_with_parent
 from presage.system.processes.ray_connection import RayConnectionError, ray_connection
 
 ADDRESS_VARIABLE = "PRESAGE_RAY"
@@ -29,13 +31,15 @@ def spread(
     *,
     shared: tuple[Any, ...] = (),
     is_long: bool = False,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Return the results of ``run(*shared, item)`` of each item, in the order of the items.
 
     On a cluster each task has a processor, ``shared`` is sent to every node once, and a task of a
-    lost node runs again on another one. Without a cluster, long tasks run in at most
-    ``MOST_PROCESSES`` processes, and others in this process when their results are read. Tasks in
-    other processes begin now. ``run`` is a function of a module.
+    lost node runs again on another one. Without a cluster, long tasks run in as many processes as
+    there are processors, at most ``MOST_PROCESSES``. Tasks in other processes start when this
+    function is called; others run in this process when their results are read. Close the generator
+    where not all results may be read, so that no process is left. ``run`` is a function of a
+    module.
 
     Parameters
     ----------
@@ -45,24 +49,27 @@ def spread(
     Raises
     ------
     ConfigError
-        There is no cluster at the address, or its nodes cannot run the tasks.
+        There is no cluster at the address, its nodes cannot run the tasks, or a process was killed.
     PresageError
         As ``run`` raises it.
     """
     ray = _cluster()
     if ray is not None:
         task = ray.remote(num_cpus=1)(run)
-        sent = [ray.put(value) for value in shared]
-        return _results(ray, [task.remote(*sent, item) for item in items])
-    if is_long and len(items) > 1:
-        return _in_processes(run, items, shared)
+        references = [ray.put(value) for value in shared]
+        return _cluster_results(ray, [task.remote(*references, item) for item in items])
+    processes = _processes(len(items)) if is_long else 1
+    if processes > 1:
+        results = _process_results(run, items, shared, processes)
+        next(results)  # starts the tasks
+        return results
     return (run(*shared, item) for item in items)
 
 
-def _results(ray: Any, pending: Sequence[Any]) -> Iterator[Any]:
-    for one in pending:
+def _cluster_results(ray: Any, pending: Sequence[Any]) -> Generator[Any]:
+    for reference in pending:
         try:
-            yield ray.get(one)
+            yield ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayError as error:
@@ -72,16 +79,37 @@ def _results(ray: Any, pending: Sequence[Any]) -> Iterator[Any]:
             ) from error
 
 
-def _in_processes(
-    run: Callable[..., Any], items: Sequence[Any], shared: tuple[Any, ...]
-) -> Iterator[Any]:
-    """Begin the tasks in processes, which share large arrays by memory maps."""
+def _processes(tasks: int) -> int:
     import joblib
 
-    processes = min(joblib.cpu_count(), MOST_PROCESSES, len(items))
-    pool = joblib.Parallel(n_jobs=processes, return_as="generator")
-    found: Iterator[Any] = pool(joblib.delayed(run)(*shared, item) for item in items)
-    return found
+    return min(int(joblib.cpu_count()), MOST_PROCESSES, tasks)
+
+
+def _process_results(
+    run: Callable[..., Any], items: Sequence[Any], shared: tuple[Any, ...], processes: int
+) -> Generator[Any]:
+    """Start the tasks and yield None, then yield their results.
+
+    The processes share large arrays by memory maps. They end when this generator is closed, and
+    when this process ends, however it does.
+    """
+    import joblib
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    with joblib.parallel_config("loky", initializer=die_with_parent, initargs=(os.getpid(),)):
+        pool = joblib.Parallel(n_jobs=processes, return_as="generator")
+        results = pool(joblib.delayed(run)(*shared, item) for item in items)
+    try:
+        yield None
+        yield from results
+    except TerminatedWorkerError:
+        raise ConfigError(
+            "a process was killed, perhaps for lack of memory; set LOKY_MAX_CPU_COUNT=1 to use one"
+        ) from None
+    finally:
+        with warnings.catch_warnings():  # of tasks that are not finished
+            warnings.simplefilter("ignore")
+            results.close()
 
 
 @cache

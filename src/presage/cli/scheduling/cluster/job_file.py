@@ -95,8 +95,9 @@ def _load(path: Path) -> dict[str, Any]:
             raise ConfigError(f"--file {path}: is larger than {_MAX_BYTES} bytes; write less")
         root = yaml.compose(content, Loader=yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        cause = error.strerror if isinstance(error, OSError) else one_line(error)
         raise ConfigError(
-            f"--file {path}: cannot be read ({one_line(error)}); name a YAML file of options"
+            f"--file {path}: cannot be read ({cause}); name a YAML file of options"
         ) from error
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"--file {path}: must have lines such as `gpus: 2`, one per option")
