@@ -59,6 +59,9 @@ interval, in per cent of the measured value.
 - **baselines**: they have the same columns and targets. The constant is the median label, the mean
   by members that of co-locations with as many members. The additive rule adds the effects of victim
   and co-runners to the device's mean log speed.
+- **target**: some are older than the goals in use. [Decision
+  63](../decisions/0063-keep-the-device-speeds-of-training.md) has a table of these goals, what is
+  reached, what is missed and what was tried.
 - **settings**: those of the networks were chosen on these tables, with the splits by model, family,
   GPU and pair and with ParvaGPU's test rows ([decisions 9 to
   15](../decisions/0009-predict-a-factor-over-an-analytic-prior.md)), not on inner folds, so the

@@ -129,7 +129,7 @@ def _say_next(job: str, output: Path) -> None:
         "next:",
         "  presage serve                          # the same server, on port 50051",
         f"  presage predict --server localhost:50051 --job {shlex.quote(job)}",
-        "  presage profile --anchor               # measure this machine, about two minutes",
+        "  presage profile --anchor               # measure this machine, two minutes a precision",
         "  presage simulate --help                # compare schedulers that use forecasts",
     ):
         say(line)
