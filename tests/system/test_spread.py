@@ -19,7 +19,7 @@ from presage.system.processes.spread import ADDRESS_VARIABLE, spread
 def _new_connection(monkeypatch):
     monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
     spreading._cluster.cache_clear()
-    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    monkeypatch.setattr("joblib.cpu_count", lambda **_: 2)
     yield
     spreading._cluster.cache_clear()
 
@@ -78,7 +78,7 @@ def test_one_task_needs_no_other_process():
 
 
 def test_the_processor_of_a_machine_that_has_one_runs_long_tasks(monkeypatch):
-    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
+    monkeypatch.setattr("joblib.cpu_count", lambda **_: 1)
 
     found = list(spread(lambda _: os.getpid(), [1, 2], is_long=True))
     assert found == [os.getpid()] * 2
@@ -104,7 +104,7 @@ def main():
         time.sleep(60)
 
 import joblib
-joblib.cpu_count = lambda: 2
+joblib.cpu_count = lambda **_: 2
 run_stage(main)
 """
 

@@ -18,7 +18,15 @@ from presage.models.training import baselines, fit_trees
 from presage.models.training.fine_tuning import read_scalar_networks, write_networks
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.stages import build_release, evaluate, featurize, train, train_interference
+from presage.pipelines.evaluation import cross_validation as cv
+from presage.pipelines.stages import (
+    build_release,
+    evaluate,
+    featurize,
+    fit_solo,
+    train,
+    train_interference,
+)
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import FineTuning, Settings, read_settings
 from presage.pipelines.stages.fit_solo import fit_device_class
@@ -33,6 +41,7 @@ STEP_TIME = QUANTITIES["step_time"]
 TINY = FitConfig(hidden=8, steps=40, learning_rate=0.02, weight_decay=0.0, ensemble=2, seed=0)
 FINE = FineTuning(steps=5, learning_rate=0.01, pull=300.0, batch=32)
 WITHOUT = Settings(TINY, TINY, 10**6, FINE)
+TREES = fit_trees.TREES
 WEIGHT = 0.5
 WITH = replace(WITHOUT, small_tables=replace(TINY, trees=WEIGHT))
 
@@ -73,15 +82,23 @@ def without_trees(solo):
         return train.train(solo, STEP_TIME, WITHOUT, {})
 
 
-def test_trees_of_processes_are_the_same(solo, step_time, monkeypatch):
-    monkeypatch.setattr(fit_solo, "LONG_ROWS", 1)
-    # Two processes, as threads: those of a machine would fit as many trees as of a release.
-    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
-    with joblib.parallel_config("threading"):
-        trained = train.train(solo, STEP_TIME, WITH, {})
+def test_trees_of_processes_are_the_same(monkeypatch):
+    monkeypatch.setattr(fit_trees, "TREES", TREES)  # as in other processes
+    monkeypatch.setattr("joblib.cpu_count", lambda **_: 2)
+    rng, folds = np.random.default_rng(0), {"job": np.arange(60) % 2}
+    features, target = rng.normal(size=(60, 4)), rng.normal(size=60)
+    members = cv.plan_members(1, folds)
+    weights = cv.training_weights(members, folds)
 
-    pd.testing.assert_frame_equal(trained.forecasts, step_time.forecasts)
-    assert trained.onnx == step_time.onnx
+    def fitted():
+        config = WITH.small_tables
+        with fit_solo._fitting_trees(members, features, target, weights, range(4), config) as trees:
+            return [one.state_dict() for one in trees or ()]
+
+    here = fitted()
+    monkeypatch.setattr(fit_solo, "LONG_ROWS", 60)
+    for one, other in zip(here, fitted(), strict=True):
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def held_out(solo):
