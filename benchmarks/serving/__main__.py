@@ -109,6 +109,8 @@ def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
         figures |= measure.in_process(bench)
         figures |= measure.more_processes(bench, of["presage"])
         figures |= measure.steady(bench, of["presage"])
+        say("memory after load")
+        figures |= measure.loaded(bench, of["presage"])
 
 
 def two_cores() -> tuple[int, int]:

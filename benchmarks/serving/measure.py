@@ -24,6 +24,7 @@ LATENCY_CALLS, LATENCY_S = 1500, 1.5
 SETTLING_CALLS = 200
 BATCH_CALLERS, WORKERS_CALLERS = 4, 64
 BULK_CALLS, ONE_ROW_CALLS = 8, 300
+LOADED_CALLERS, LOADED_S, PAUSE_S = 64, 30, 15
 STEADY_CALLS, STEADY_AT_ONCE, STEADY_CALLERS, STEADY_S = 200_000, 10_000, 16, 300
 
 
@@ -101,6 +102,25 @@ def steady(bench: Bench, kind: Kind) -> Figures:
         "steady_before_mib": {kind.name: [before_mib]},
         "steady_after_mib": {kind.name: [after_mib]},
     }
+
+
+def loaded(bench: Bench, kind: Kind) -> Figures:
+    """Return the memory after a minute of large requests and of many clients, and after a pause.
+
+    The pause is longer than that after which the server returns free memory to the kernel.
+    """
+    with running(bench, [kind]) as (server,):
+        for question, callers in (
+            (server.batch(bench.questions), BATCH_CALLERS),
+            (server.question(bench.questions), LOADED_CALLERS),
+        ):
+            bench.load(server, question, callers, seconds=LOADED_S)
+        after_mib = server.processes.pss_mib()
+        time.sleep(PAUSE_S)
+        return {
+            "loaded_mib": {kind.name: [after_mib]},
+            "paused_mib": {kind.name: [server.processes.pss_mib()]},
+        }
 
 
 def more_processes(bench: Bench, kind: Kind) -> Figures:

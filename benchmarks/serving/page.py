@@ -155,6 +155,13 @@ def _unpromised(figures: Figures) -> list[str]:
             f"Over {calls[0]:,.0f} requests Presage's memory grows from {before[0]:.1f} to "
             f"{after[0]:.1f} MiB."
         )
+    loaded, paused = (_values(figures, (name, PRESAGE)) for name in ("loaded_mib", "paused_mib"))
+    if loaded:
+        lines.append(
+            "After half a minute of requests of 1,024 rows by 4 clients and half a minute of small "
+            f"ones by 64, it is {loaded[0]:.0f} MiB, and {paused[0]:.0f} MiB 15 s later (the goal "
+            "is 110)."
+        )
     bulk_ms = {
         name: statistics.median(values) / 1e3 for name, values in figures.get("bulk_us", {}).items()
     }
