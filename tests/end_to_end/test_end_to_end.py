@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
 FAMILIES = ("a3c", "gpt", "lstm_lm", "mlp", "neumf", "ppo", "resnet", "td3", "unet", "vit")
 CODE = (
+    "src/presage/native",
     "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained"
 )  # fmt: skip
 

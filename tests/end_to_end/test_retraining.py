@@ -32,6 +32,7 @@ from tests.support.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[2]
 CODE = (
+    "src/presage/native",
     "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained",
     ".dvc/plots",
 )  # fmt: skip

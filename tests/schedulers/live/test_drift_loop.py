@@ -33,6 +33,7 @@ from tests.support.small_campaign import small_campaign
 
 FAMILIES = {"cpu-2": ("mlp", "resnet"), "cpu-2-zoo": ("a3c", "ppo", "td3")}
 CODE = (
+    "src/presage/native",
     "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained"
 )  # fmt: skip
 COLOCATED = ("neumf", "vgg")  # families of which co-locations are learnt
