@@ -33,7 +33,7 @@ def plot_template() -> str:
     """Return the template, with Vega, Vega-Lite and Vega-Embed as one script of 0.9 MB."""
     import vl_convert
 
-    return TEMPLATE.replace("VEGA", vl_convert.javascript_bundle())
+    return TEMPLATE.replace("VEGA", vl_convert.javascript_bundle(snippet=None))
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_help import ALL, help_of
+from tests.cli.help.test_help import ALL, help_of
 from tests.support.plain_words import (
     defined_names,
     private_words,

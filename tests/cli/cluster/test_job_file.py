@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.cli.test_help import Taking
+from tests.cli.help.test_help import Taking
 from tests.support.in_process import presage
 
 JOB = """
