@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never in the training of a release: the gate evaluates on it
 MAX_FAMILY_FOLDS = 50  # each costs an ensemble
-LONG_ROWS = 400  # from which boosted trees of all folds take longer than processes to start
+LONG_ROWS = 200  # from which boosted trees of all folds take longer than processes to start
 MANY_ROWS = 20_000  # from which an ensemble for each family would cost more than it shows
 
 Folds = np.ndarray[Any, np.dtype[np.int64]]
