@@ -105,7 +105,7 @@ class CampaignOptions:
     # Measure for nine minutes on this machine
     presage profile --budget 9m --out data/profiles/mine
 
-    # Measure a new device, about two minutes a precision, to report it to a server
+    # Measure a new device for a server, about two minutes a precision
     presage profile --anchor --out data/profiles/anchor
 
     # Measure your own models, on every device of a Ray cluster
