@@ -158,14 +158,14 @@ def _cross_validate(
     target = quantity.to_learnt(
         solo[quantity.column].to_numpy(np.float64), feature_matrix(solo, "full")
     )
-    x = transform_features(feature_matrix(solo, feature_set), feature_set)
+    features = feature_matrix(solo, feature_set)
+    x = transform_features(features, feature_set)
     measured = np.isfinite(target)
     weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
     inputs = select_inputs(quantity.inputs, feature_set)
     at = observed_rows(len(solo))
     held_out = (1 - cv.training_weights(members, folds)) * measured
     curves = LossCurves(members.split, weights[:, at], held_out[:, at])
-    features = feature_matrix(solo, feature_set)
     columns_read = [*inputs.columns, *inputs.identity]
     fit = partial(fit_scalar, x, np.where(measured, target, 0), weights, inputs, config)
     title = f"{quantity.name}, {feature_set} features"
