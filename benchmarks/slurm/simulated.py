@@ -10,7 +10,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.policies.backfill import Backfill
+from presage.schedulers.policies.backfilling.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation

@@ -203,6 +203,13 @@ class State:
         """Return the fraction of its iterations that a job reports as done, within [0, 1]."""
         return self._progress.at(job_id, self.now_s)
 
+    def progress_line(self, job_id: str) -> tuple[float, float, float]:
+        """Return a fraction, a time and a rate from which :meth:`progress` follows until a report.
+
+        It is ``min(1, fraction + max(0, now - time) * rate)``.
+        """
+        return self._progress.line(job_id)
+
     def progress_of(self, job_ids: Iterable[str]) -> Array:
         """Return :meth:`progress` of several jobs, of shape (jobs,)."""
         return self._progress.of_jobs(job_ids, self.now_s)

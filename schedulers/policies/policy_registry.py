@@ -33,7 +33,7 @@ GROUP = "presage.policies"
 _PACKAGE = "presage.schedulers.policies."
 _LOCATIONS = {
     "fifo": "fifo:Fifo",
-    "backfill": "backfill:Backfill",
+    "backfill": "backfilling.backfill:Backfill",
     "sjf": "shortest_first:ShortestFirst",
     "srtf": "shortest_remaining_first:ShortestRemainingFirst",
     "elastic": "elastic.elastic_policy:Elastic",

@@ -114,6 +114,13 @@ class Progress:
         done, since_s, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)
         return min(1.0, done + max(0.0, now_s - since_s) * per_s)
 
+    def line(self, job_id: str) -> tuple[float, float, float]:
+        """Return the fraction that was done at a time, that time, and what is done a second since.
+
+        Without a report the time is infinite.
+        """
+        return self._reports.get(job_id, _NO_REPORT)[:3]
+
     def of_jobs(self, job_ids: Iterable[str], now_s: float) -> Array:
         """Return :meth:`at` of several jobs, of shape (jobs,)."""
         reports = [self._reports.get(job_id, _NO_REPORT) for job_id in job_ids]

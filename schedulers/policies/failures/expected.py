@@ -16,7 +16,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.plan import Plan
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.backfill import end_s
+from presage.schedulers.policies.backfilling.predicted_ends import end_s
 from presage.schedulers.policies.failures.completion import expected_completion_s
 from presage.schedulers.policies.failures.device_order import (
     Devices,

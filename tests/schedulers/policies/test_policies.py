@@ -17,12 +17,12 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.policies import backfill
-from presage.schedulers.policies.backfill import Backfill
+from presage.schedulers.policies.backfilling import backfill
+from presage.schedulers.policies.backfilling.backfill import Backfill
+from presage.schedulers.policies.backfilling.reservations import Reservations
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.policy_registry import POLICIES, policy_of
-from presage.schedulers.policies.reservations import Reservations
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable
 from functools import partial
-from itertools import islice
+from heapq import merge
+from itertools import islice, takewhile
 from random import Random
 from typing import Literal
 
@@ -17,11 +17,11 @@ from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.state import State
+from presage.schedulers.policies.backfilling.predicted_ends import PredictedEnds, end_s
+from presage.schedulers.policies.backfilling.reservations import Reservations
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.priority_guard import PriorityGuard
-from presage.schedulers.policies.reservations import Reservations
 
 DEPTH = 100  # jobs behind the first that does not fit which are considered
 
@@ -48,11 +48,12 @@ class Backfill(Fifo):
 
     def __init__(self, *, reserve: Literal["first", "all"] = "first") -> None:
         self._reserves_all = reserve == "all"
+        self._ends = PredictedEnds()
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Start]:
         """Start jobs from the head of the queue while they fit, then backfill."""
         if self._reserves_all:
-            return _start_by_reservations(state, forecasts)
+            return self._start_by_reservations(state, forecasts)
         actions: list[Start] = []
         idle, head = state.idle(), None
         for job in state.pending:
@@ -78,19 +79,20 @@ class Backfill(Fifo):
         started: list[Start],
     ) -> tuple[float, frozenset[int]]:
         """Return when the head is predicted to start, and on which devices; infinite if unknown."""
-        held = [(job_id, status.allocations) for job_id, status in state.running.items()]
-        held += started
-        ends = [
-            (end_s(state.job(job_id), allocations, state, forecasts), job_id, allocations)
-            for job_id, allocations in held
-        ]
+        begun = {start.job_id: start.allocations for start in started}
+        ends = merge(
+            self._ends.in_order(state, forecasts),
+            sorted(
+                (end_s(state.job(job_id), allocations, state, forecasts), job_id)
+                for job_id, allocations in begun.items()
+            ),
+        )
         free = idle.copy()
-        heapq.heapify(ends)
         size, node_of = state.cluster.nodes_of(head.kinds).largest, state.cluster.node_of
         gang = gang_size(head, state.cluster)
         least = gang if gang <= size else 1  # idle devices of a node that can make a difference
-        while ends and ends[0][0] < math.inf:
-            ends_s, _, allocations = heapq.heappop(ends)
+        for ends_s, job_id in takewhile(lambda end: end[0] < math.inf, ends):
+            allocations = begun.get(job_id) or state.status(job_id).allocations
             free.give([allocation.device for allocation in allocations])
             if free.count >= gang and any(
                 free.count_on(node_of[g.device]) >= least for g in allocations
@@ -100,31 +102,30 @@ class Backfill(Fifo):
                     return ends_s, frozenset(allocation.device for allocation in found)
         return math.inf, frozenset()
 
-
-def _start_by_reservations(state: State, forecasts: Forecasts) -> list[Start]:
-    """Return starts of jobs whose earliest possible start, after all earlier jobs, is now."""
-    actions: list[Start] = []
-    if not state.idle_count:
+    def _start_by_reservations(self, state: State, forecasts: Forecasts) -> list[Start]:
+        """Return starts of jobs whose earliest possible start, after all earlier jobs, is now."""
+        actions: list[Start] = []
+        if not state.idle_count:
+            return actions
+        ends = (
+            (at_s, state.status(job_id).allocations)
+            for at_s, job_id in self._ends.in_order(state, forecasts)
+        )
+        reservations = Reservations(state.cluster, state.now_s, state.idle(), ends)
+        guard = PriorityGuard(state)
+        for job in islice(state.pending, DEPTH):
+            found = reservations.earliest(job, partial(_duration_s, job, state, forecasts))
+            if found is None:
+                break
+            begin_s, until_s, allocations = found
+            if begin_s > state.now_s:
+                guard.add(job)
+            elif guard.blocks(job, allocations):
+                continue
+            else:
+                actions.append(Start(job.job_id, allocations))
+            reservations.reserve(begin_s, until_s, allocations)
         return actions
-    ends = [
-        (end_s(state.job(job_id), status.allocations, state, forecasts), status.allocations)
-        for job_id, status in state.running.items()
-    ]
-    reservations = Reservations(state.cluster, state.now_s, state.idle(), ends)
-    guard = PriorityGuard(state)
-    for job in islice(state.pending, DEPTH):
-        found = reservations.earliest(job, partial(_duration_s, job, state, forecasts))
-        if found is None:
-            break
-        begin_s, until_s, allocations = found
-        if begin_s > state.now_s:
-            guard.add(job)
-        elif guard.blocks(job, allocations):
-            continue
-        else:
-            actions.append(Start(job.job_id, allocations))
-        reservations.reserve(begin_s, until_s, allocations)
-    return actions
 
 
 class _Gaps:
@@ -188,24 +189,6 @@ class _Gaps:
             return None
         other.take([device for device in _devices(allocations) if other.is_idle(device)])
         return allocations
-
-
-def end_s(job: Job, allocations: Iterable[Allocation], state: State, forecasts: Forecasts) -> float:
-    """Return when a job is predicted to end that runs on some devices, or is started there now.
-
-    The time includes periodic checkpoints and the restart of a job that ran before. On fewer
-    devices than requested the run time grows in proportion.
-    """
-    allocations = tuple(allocations)
-    kinds = {state.cluster.kind_of(allocation.device) for allocation in allocations}
-    costs, status = job.checkpointing, state.status(job.job_id)
-    runtime_s = max(forecasts.prediction(job, kind).runtime_s for kind in kinds)
-    runtime_s *= job.gpus / len(allocations) * (1 + costs.cost_s / costs.interval_s)
-    left_s = (1.0 - state.progress(job.job_id)) * runtime_s
-    runs = status.phase is Phase.RUNNING
-    owed_s = costs.cost_s + costs.restart_s if status.starts > runs else 0.0
-    begins_s = status.since_s + owed_s if runs else state.now_s + owed_s
-    return max(state.now_s, begins_s) + left_s
 
 
 def _duration_s(

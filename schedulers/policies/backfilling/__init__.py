@@ -1,0 +1,1 @@
+"""Backfilling: later jobs start early where they delay no earlier job."""
