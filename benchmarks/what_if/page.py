@@ -156,7 +156,11 @@ def _shortfall(found: Found) -> Iterator[str]:
     groups = by_setting(found)
     few = sum(sum(len(_known(one)) for one in seeds) < _ENOUGH for seeds in groups.values())
     if few:
-        yield f"{few} of {len(groups)} rows have fewer than {_ENOUGH} starts so far."
+        yield (
+            f"{few} of {len(groups)} rows have fewer than {_ENOUGH} starts: each seed asks about up to "
+            "100 jobs,"
+        )
+        yield "fewer where less than ten wait, and not all have an answer."
 
 
 def _ablation(setting: Setting, noise: float) -> str:

@@ -10,6 +10,7 @@ from presage.errors import PresageError
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.failures.hazards import Hazard, HazardForecaster, clean_hazards
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.reports.change_log import ChangeLog
 from presage.schedulers.core.speedup import (
     Speedup,
     SpeedupForecaster,
@@ -113,6 +114,8 @@ class Forecasts:
         Number of jobs without a forecast, by kind of device.
     out_of_domain : dict of str to int
         Number of jobs outside of the forecaster's domain, by kind of device.
+    changes : ChangeLog
+        Jobs whose known predictions were dropped or requested again.
     """
 
     def __init__(
@@ -138,6 +141,7 @@ class Forecasts:
         self.failures: dict[str, int] = {}
         self.missing: dict[str, int] = {}
         self.out_of_domain: dict[str, int] = {}
+        self.changes = ChangeLog()
 
     @property
     def failure(self) -> str:
@@ -158,6 +162,8 @@ class Forecasts:
         jobs = expected if job.job_id in expected else {**expected, job.job_id: job}
         requests: list[tuple[Job, str]] = []
         for job_id, pending in jobs.items():
+            if job_id in self._known:
+                self.changes.note(job_id)
             self._known[job_id], self._runtime_s[job_id] = {}, math.inf
             kinds = pending.kinds or self._memory
             requests += [(pending, kind) for kind in self._memory if kind in kinds]
@@ -191,7 +197,8 @@ class Forecasts:
 
     def forget(self, job: Job) -> None:
         """Drop the cached predictions of a job that has ended."""
-        self._known.pop(job.job_id, None)
+        if self._known.pop(job.job_id, None) is not None:
+            self.changes.note(job.job_id)
         self._too_small.pop(job.job_id, None)
         self._runtime_s.pop(job.job_id, None)
         self._expected.pop(job.job_id, None)

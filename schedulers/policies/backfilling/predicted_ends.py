@@ -17,17 +17,21 @@ from presage.schedulers.core.state import ChangeMark, State
 class PredictedEnds:
     """Predicted ends of all running jobs, from one decision to the next.
 
-    A prediction is a line in time, because a job's progress is: it is kept until the job's status
-    or reported progress changes, or the forecasts do.
+    A prediction is a line in time, because a job's progress is. It is kept until the status, the
+    reported progress or the forecasts of the job change. Copies start without predictions.
     """
 
     def __init__(self) -> None:
         self._forecasts: Forecasts | None = None
         self._mark: ChangeMark | None = None
+        self._requested = 0  # of the changes of the forecasts, those that are known
         self._job_ids: list[str] = []
         self._rows: dict[str, int] = {}
         # Run time, begin, and progress at a time with its rate, by job.
         self._lines = np.empty((0, 5))
+
+    def __reduce__(self) -> tuple[type[PredictedEnds], tuple[()]]:
+        return PredictedEnds, ()
 
     def in_order(self, state: State, forecasts: Forecasts) -> Iterator[tuple[float, str]]:
         """Yield when each running job is predicted to end, earliest first, and its id.
@@ -47,26 +51,36 @@ class PredictedEnds:
                 yield at_s, job_id
 
     def _update(self, state: State, forecasts: Forecasts) -> None:
-        mark = self._mark if forecasts is self._forecasts else None
-        changed: Iterable[str] | None = None if mark is None else state.changed_since(mark)
+        mark, requested = state.mark(), forecasts.changes.end
+        changed = self._changed(state, forecasts)
         if changed is None:
-            self._job_ids, self._rows, changed = [], {}, state.running
-        self._forecasts, self._mark = forecasts, state.mark()
+            self._mark, self._job_ids, self._rows = None, [], {}
+            changed = state.running
         for job_id in changed:
             status = state.running.get(job_id)
             if status is None:
                 self._remove(job_id)
             else:
                 self._put(state.job(job_id), status, state, forecasts)
+        # Only now: after an exception, the same jobs are predicted again.
+        self._forecasts, self._mark, self._requested = forecasts, mark, requested
+
+    def _changed(self, state: State, forecasts: Forecasts) -> Iterable[str] | None:
+        """Return the jobs that have changed since the last decision; None if that is unknown."""
+        if self._mark is None or forecasts is not self._forecasts:
+            return None
+        changed = state.changed_since(self._mark)
+        requested = forecasts.changes.since(self._requested)
+        return None if changed is None or requested is None else changed.union(requested)
 
     def _put(self, job: Job, status: JobStatus, state: State, forecasts: Forecasts) -> None:
+        runtime_s = _runtime_s(job, status.allocations, state, forecasts)
+        begin_s = status.since_s + _owed_s(job, status)
         row = self._rows.setdefault(job.job_id, len(self._job_ids))
         if row == len(self._job_ids):
             self._job_ids.append(job.job_id)
         if row == len(self._lines):
             self._lines = np.resize(self._lines, (max(64, 2 * row), self._lines.shape[1]))
-        runtime_s = _runtime_s(job, status.allocations, state, forecasts)
-        begin_s = status.since_s + _owed_s(job, status)
         self._lines[row] = runtime_s, begin_s, *state.progress_line(job.job_id)
 
     def _remove(self, job_id: str) -> None:
