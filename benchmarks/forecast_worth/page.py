@@ -81,9 +81,9 @@ upper bound at the accepted risk, at the higher load. The table gives the share 
 part of a device in which the job used more memory than allocated, out-of-memory failures per job,
 and jobs that failed for good, after eight such failures. The goal is a share within a factor of 1.5
 of the accepted risk: 3.3 to 7.5, 6.7 to 15 and 33 to 75 %. **The releases of 2026-11-27 reach it at
-5 % only.** At 10 % the retrained ones allocate too little too often, at 50 % too rarely. They
-divide the families of jobs into two halves; on 30 other such partitions the means of the shares of
-jobs are within the goal ([causes and
+5 % only.** At 10 % the retrained ones allocate too little too often, at 50 % too rarely. Each of
+them is trained on one half of the families; over 30 random halves, the mean share of solo runs
+above the bound is within the goal ([causes and
 attempts](../decisions/0060-calibrate-intervals-on-groups-that-were-left-out.md)). The shipped one,
 which has no memory of a GPU in training, allocates too little at both:
 """
