@@ -1,10 +1,13 @@
 """Errors of run-time forecasts, learnt from the jobs whose run times are known.
 
 A forecast is a median and an upper bound. They give the logarithm of a run time a mean and a
-standard deviation; an error is the logarithm of the true run time over the median, in units of that
-deviation. Jobs of one equivalence class err alike, and so do classes, because a release is wrong
-about a device or an operator as a whole. Errors that were drawn independently would cancel in a
-queue, and the intervals of a start would be too narrow.
+standard deviation, its spread; an error is the logarithm of the true run time over the median, in
+units of that spread. Jobs of one equivalence class err alike, and so do classes, because a release
+is wrong about a device or an operator as a whole. Errors that were drawn independently would cancel
+in a queue, and the intervals of a start would be too narrow.
+
+Equal jobs differ for other reasons than forecasts err (devices, data, other jobs), so the standard
+deviation of the logarithm of their run times is the same in all classes, whatever the spread.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from random import Random
 from statistics import NormalDist, fmean
+from typing import NamedTuple
 
 from presage.schedulers.core.forecasts import RuntimePrediction
 
 _NORMAL = NormalDist()
 LEAST_SPREAD = 0.02  # of an interval, as standard deviation of the logarithm
-# Variances before any run time is known: common to all classes, of a class, of a job in its class.
-_COMMON, _CLASS, _NOISE = 0.5, 0.45, 0.05
+# Variances before any run time is known: of errors common to all classes and of those of a class,
+# in squared spreads, and of the logarithm of the run times of equal jobs.
+_COMMON, _CLASS, _NOISE = 0.5, 0.45, 0.01
 _CLASS_COUNT, _NOISE_COUNT = 4.0, 1.0  # observations that the prior variances are worth
 _CANDIDATES = 32  # errors of a class from which one is drawn that agrees with its running jobs
 _TAIL = 6.0  # deviations above which the normal tail is replaced by its exponential bound
@@ -39,15 +44,36 @@ def log_spread(prediction: RuntimePrediction, high_quantile: float) -> float:
     return max(LEAST_SPREAD, math.log(high_s / median_s) / _NORMAL.inv_cdf(high_quantile))
 
 
+class Observed(NamedTuple):
+    """Job whose run time is known.
+
+    Attributes
+    ----------
+    key : hashable
+        Its equivalence class.
+    error : float
+        In units of ``spread``.
+    spread : float
+        Standard deviation of the logarithm of its run time by its forecast.
+    forecast_s : float
+        Its median forecast.
+    """
+
+    key: Hashable
+    error: float
+    spread: float
+    forecast_s: float
+
+
 class ForecastErrors:
     """Distribution of errors, given the observed ones.
 
     Parameters
     ----------
-    observed : iterable of (class, error, weight)
-        Errors of jobs whose run times are known, with their equivalence classes. Weights are their
-        predicted run times: long jobs decide when devices are free, and errors of short ones are
-        larger. True run times as weights would count jobs that took longer than others twice.
+    observed : iterable of Observed
+        Jobs whose run times are known. Their forecasts are their weights: long jobs decide when
+        devices are free, and errors of short ones are larger. True run times as weights would count
+        jobs that took longer than others twice.
 
     Attributes
     ----------
@@ -55,19 +81,22 @@ class ForecastErrors:
         Number of observed errors.
     """
 
-    def __init__(self, observed: Iterable[tuple[Hashable, float, float]]) -> None:
-        by_class: dict[Hashable, list[tuple[float, float]]] = {}
-        for key, error, weight in observed:
-            by_class.setdefault(key, []).append((error, weight))
+    def __init__(self, observed: Iterable[Observed]) -> None:
+        by_class: dict[Hashable, list[Observed]] = {}
+        for one in observed:
+            by_class.setdefault(one.key, []).append(one)
         self.count = sum(map(len, by_class.values()))
-        self._means: dict[Hashable, tuple[float, float]] = {}  # and the effective number of jobs
+        # Mean error of each class, and number of jobs times squared spread.
+        self._means: dict[Hashable, tuple[float, float]] = {}
         within = freedom = 0.0
-        for key, errors in by_class.items():
-            total = sum(weight for _, weight in errors)
-            mean = sum(error * weight for error, weight in errors) / total
-            count = total**2 / sum(weight**2 for _, weight in errors)
-            self._means[key] = mean, count
-            within += count * sum((error - mean) ** 2 * weight for error, weight in errors) / total
+        for key, found in by_class.items():
+            total = sum(one.forecast_s for one in found)
+            mean = sum(one.error * one.forecast_s for one in found) / total
+            count = total**2 / sum(one.forecast_s**2 for one in found)
+            information = count * sum(one.spread**2 * one.forecast_s for one in found) / total
+            self._means[key] = mean, information
+            squares = sum((one.spread * (one.error - mean)) ** 2 * one.forecast_s for one in found)
+            within += count * squares / total
             freedom += count - 1.0
         self._noise = _variance(_NOISE, _NOISE_COUNT, within, freedom)
         means = [mean for mean, _ in self._means.values()]
@@ -85,31 +114,41 @@ class ForecastErrors:
         return rng.gauss(*self._common)
 
     def draw_of_class(
-        self, key: Hashable, common: float, rng: Random, least: Sequence[float] = ()
+        self,
+        key: Hashable,
+        common: float,
+        rng: Random,
+        least: Sequence[tuple[float, float]] = (),
     ) -> float:
         """Return an error that the jobs of a class have in common.
 
         Parameters
         ----------
-        least : sequence of float
-            Lower bounds of the errors of running jobs of the class: they have run for so long.
+        least : sequence of (float, float)
+            Lower bounds of the errors of running jobs of the class, and the spreads of their
+            forecasts: they have run for so long.
         """
-        mean, count = self._means.get(key, (0.0, 0))
-        precision = 1 / self._class + count / self._noise
-        center = (common / self._class + count * mean / self._noise) / precision
+        mean, information = self._means.get(key, (0.0, 0.0))
+        precision = 1 / self._class + information / self._noise
+        center = (common / self._class + information * mean / self._noise) / precision
         if not least:
             return rng.gauss(center, 1 / math.sqrt(precision))
         drawn = [rng.gauss(center, 1 / math.sqrt(precision)) for _ in range(_CANDIDATES)]
         deviation = math.sqrt(self._noise)
         weights = [
-            math.prod(_NORMAL.cdf((error - bound) / deviation) for bound in least)
+            math.prod(_NORMAL.cdf((error - bound) * spread / deviation) for bound, spread in least)
             for error in drawn
         ]
         return rng.choices(drawn, weights)[0] if sum(weights) > 0 else max(drawn)
 
-    def draw_of_job(self, of_class: float, rng: Random, least: float = -math.inf) -> float:
-        """Return the error of a job in a class with an error; at least ``least``."""
-        deviation = math.sqrt(self._noise)
+    def draw_of_job(
+        self, of_class: float, spread: float, rng: Random, least: float = -math.inf
+    ) -> float:
+        """Return the error of a job whose class has an error and its forecast a spread.
+
+        It is at least ``least``.
+        """
+        deviation = math.sqrt(self._noise) / spread
         if least == -math.inf:
             return rng.gauss(of_class, deviation)
         return of_class + deviation * _above((least - of_class) / deviation, rng)

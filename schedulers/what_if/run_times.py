@@ -11,7 +11,7 @@ from random import Random
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
-from presage.schedulers.what_if.forecast_errors import ForecastErrors, log_spread
+from presage.schedulers.what_if.forecast_errors import ForecastErrors, Observed, log_spread
 from presage.schedulers.what_if.snapshot import Snapshot
 
 MIN_DONE = 0.01  # fraction of a job from which its own pace is used
@@ -131,7 +131,7 @@ class RunTimes:
                 of_class[key] = errors.draw_of_class(key, common, own, self._least.get(key, ()))
             own = Random(f"{seed} {job_id}")  # noqa: S311
             bound = math.log(least) / spread if least > 0 else -math.inf
-            error = errors.draw_of_job(of_class[key], own, bound)
+            error = errors.draw_of_job(of_class[key], spread, own, bound)
             return RunTime(max(least, math.exp(spread * error)), limit_s=limit_s)
 
         return draw_job
@@ -237,8 +237,8 @@ class RunTimes:
             if ran_s > 0:
                 yield job_id, ran_s
 
-    def _observed(self) -> Iterator[tuple[Hashable, float, float]]:
-        """Yield the class, the error and the forecast of each job whose run time is known."""
+    def _observed(self) -> Iterator[Observed]:
+        """Yield the jobs whose run times are known."""
         for past in self._snapshot.past.jobs:
             if past.is_finished and past.ran_s and not past.job.is_elastic:
                 kinds = [past.kind] if past.kind else list(self._snapshot.cluster.kinds)
@@ -249,22 +249,25 @@ class RunTimes:
             if len(status.allocations) == job.gpus:
                 yield from self._error(job, kind, known_s)
 
-    def _error(self, job: Job, kind: str, ran_s: float) -> Iterator[tuple[Hashable, float, float]]:
+    def _error(self, job: Job, kind: str, ran_s: float) -> Iterator[Observed]:
         if kind not in self._snapshot.cluster.kinds:
             return
         prediction = self._forecasts.prediction(job, kind)
         spread = log_spread(prediction, self._high_quantile)
         if spread > 0:
             error = math.log(ran_s / prediction.runtime_s) / spread
-            yield job.equivalence_class, error, prediction.runtime_s
+            yield Observed(job.equivalence_class, error, spread, prediction.runtime_s)
 
-    def _least_errors(self) -> dict[Hashable, list[float]]:
-        found: dict[Hashable, list[float]] = {}
+    def _least_errors(self) -> dict[Hashable, list[tuple[float, float]]]:
+        """Return the least errors of the jobs of each class, and their spreads."""
+        found: dict[Hashable, list[tuple[float, float]]] = {}
         for job_id in self.elapsed_s:
             job = self._snapshot.jobs[job_id]
             spread, least = self._spread(job), self._least_factor(job)
             if spread > 0 and least > 0:
-                found.setdefault(job.equivalence_class, []).append(math.log(least) / spread)
+                found.setdefault(job.equivalence_class, []).append(
+                    (math.log(least) / spread, spread)
+                )
         return found
 
     def _least_factor(self, job: Job) -> float:
