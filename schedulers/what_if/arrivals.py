@@ -2,11 +2,14 @@
 
 Whole blocks of the past are repeated, so that bursts of a user's jobs and the rhythm of a day stay
 as they were. Rates differ from block to block; arrivals at a constant rate, or blocks that are much
-shorter than the time that a job waits, would make intervals too narrow.
+shorter than the time that a job waits, would make intervals too narrow. So would the rates of the
+past alone, since those of the future are others: each block has a random factor, the mean number of
+copies of each of its jobs, and each future has another (decision 62).
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -20,6 +23,9 @@ DAY_S = 86_400.0
 LEAST_KNOWN_S = 3_600.0  # of the past; of less, nothing is learnt
 LEAST_DAYS, MOST_DAYS = 4, 56  # of the past; only the last ones are repeated
 BLOCKS = 8  # of the past, if it is long enough
+# Standard deviations of the logarithms of factors: of a block, and of a future, relative to the
+# change of the rate between the halves of the past. Factors and their inverses are limited.
+BLOCK_SPREAD, CHANGE_SPREAD, _MOST_FACTOR = 0.4, 0.3, 8.0
 
 
 class Arrivals:
@@ -58,6 +64,8 @@ class Arrivals:
         ]
         self.jobs = sorted(recent, key=lambda job: (job.submit_s, job.job_id))
         self._times_s = [job.submit_s for job in self.jobs]
+        early = bisect_left(self._times_s, now_s - self.window_s / 2)
+        self._log_change = abs(math.log((len(self.jobs) - early + 1) / (early + 1)))
 
     def draw(self, rng: Random, until_s: float) -> Iterator[tuple[Job, Job]]:
         """Yield later jobs by submission time, each with the job that it is a copy of."""
@@ -69,14 +77,18 @@ class Arrivals:
             self._day_s * rng.randint(self._block_days, self._days)
             for _ in range(self._days // self._block_days)
         ]
+        of_future = rng.gauss(0.0, CHANGE_SPREAD * self._log_change)
         while begin_s <= until_s:
+            factor = math.exp(rng.gauss(of_future, BLOCK_SPREAD))
+            factor = min(_MOST_FACTOR, max(1 / _MOST_FACTOR, factor))
             from_s = self._now_s - rng.choice(past)
             first = bisect_left(self._times_s, from_s)
             last = bisect_left(self._times_s, from_s + block_s)
             for job in self.jobs[first:last]:
-                number += 1
                 at_s = max(self._now_s, begin_s + (job.submit_s - from_s))
-                yield replace(job, job_id=f"~{number}~{job.job_id}", submit_s=at_s), job
+                for _ in range(int(factor + rng.random())):
+                    number += 1
+                    yield replace(job, job_id=f"~{number}~{job.job_id}", submit_s=at_s), job
             begin_s += block_s
 
     @property
