@@ -80,13 +80,13 @@ class Backfill(Fifo):
     ) -> tuple[float, frozenset[int]]:
         """Return when the head is predicted to start, and on which devices; infinite if unknown."""
         begun = {start.job_id: start.allocations for start in started}
-        ends = merge(
-            self._ends.in_order(state, forecasts),
-            sorted(
+        ends = self._ends.in_order(state, forecasts)
+        if begun:
+            begun_ends = (
                 (end_s(state.job(job_id), allocations, state, forecasts), job_id)
                 for job_id, allocations in begun.items()
-            ),
-        )
+            )
+            ends = merge(ends, sorted(begun_ends))
         free = idle.copy()
         size, node_of = state.cluster.nodes_of(head.kinds).largest, state.cluster.node_of
         gang = gang_size(head, state.cluster)

@@ -45,10 +45,10 @@ class PredictedEnds:
         progress = np.minimum(1.0, done + np.maximum(0.0, now_s - since_s) * per_s)
         with np.errstate(invalid="ignore"):
             ends_s = np.maximum(now_s, begin_s) + (1.0 - progress) * runtime_s
-        order = np.argsort(ends_s, kind="stable").tolist()
-        for at_s, rows in groupby(order, ends_s.tolist().__getitem__):
+        # Most callers need only the first ends, so the arrays are not converted to lists.
+        for at_s, rows in groupby(np.argsort(ends_s), ends_s.__getitem__):
             for job_id in sorted(map(job_ids.__getitem__, rows)):
-                yield at_s, job_id
+                yield float(at_s), job_id
 
     def _update(self, state: State, forecasts: Forecasts) -> None:
         mark, requested = state.mark(), forecasts.changes.end
