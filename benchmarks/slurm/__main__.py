@@ -48,7 +48,6 @@ def main() -> None:
                     "p99_min": round(float(np.quantile(waits_s, 0.99)) / 60, 2),
                     "waits_s": [round(wait_s) for wait_s in found.waits_s],
                     "ran_s": [round(ran_s) for ran_s in found.ran_s],
-                    "simulated_waits_s": [round(wait_s) for wait_s in simulated_s],
                     "starts": [[one and round(one) for one in row] for row in found.starts],
                     "took_s": round(time.monotonic() - begin_s),
                 }  # fmt: skip
