@@ -2,7 +2,8 @@
 
 Run ``python -m benchmarks.what_if LUCID RELEASES``; the folders are those of
 ``benchmarks.forecast_worth``. Answers are stored in ``--output`` and not computed again; with
-``--stored`` the page is written of those. All settings take half an hour of one core.
+``--stored`` the page is written of those. All settings take an hour of one core. The page has the
+results of ``benchmarks.what_if.busy_periods`` if they are in the same folder.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def main() -> None:
     speed = args.output / "speed.json"
     if not speed.is_file():
         speed.write_text(json.dumps(measure_speed()))
-    PAGE.write_text("\n".join(page(found, json.loads(speed.read_text()), NOISE)) + "\n")
+    busy_path = args.output / "busy_periods.json"
+    busy = json.loads(busy_path.read_text()) if busy_path.is_file() else {}
+    PAGE.write_text("\n".join(page(found, json.loads(speed.read_text()), busy, NOISE)) + "\n")
 
 
 def settings(forecast: str) -> Iterator[Setting]:

@@ -64,7 +64,7 @@ class Setting:
     policy: str
     forecast: str = "shipped"
     seed: int = 0
-    moments: int = 10
+    moments: int = 17
     per_moment: int = 10
     samples: int = 9
     progress: bool = True
