@@ -15,6 +15,7 @@ from presage.schedulers.what_if.forecast_errors import ForecastErrors, Observed,
 from presage.schedulers.what_if.snapshot import Snapshot
 
 MIN_DONE = 0.01  # fraction of a job from which its own pace is used
+_MOST_LOG = 300.0  # of a run time over its forecast, so that neither overflows
 
 
 class Source(StrEnum):
@@ -132,7 +133,8 @@ class RunTimes:
             own = Random(f"{seed} {job_id}")  # noqa: S311
             bound = math.log(least) / spread if least > 0 else -math.inf
             error = errors.draw_of_job(of_class[key], spread, own, bound)
-            return RunTime(max(least, math.exp(spread * error)), limit_s=limit_s)
+            log_factor = min(_MOST_LOG, spread * error)
+            return RunTime(max(least, math.exp(log_factor)), limit_s=limit_s)
 
         return draw_job
 

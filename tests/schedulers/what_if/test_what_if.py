@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import pstdev
 
 import pytest
 from hypothesis import given, settings
@@ -81,6 +82,23 @@ def test_jobs_that_took_longer_than_equal_ones_do_not_count_more():
     )  # fmt: skip
 
     assert 75.0 < new.end.quantile_s(0.5) < 130.0  # by true run times it would be 140
+
+
+@pytest.mark.parametrize("high", [1.1, 4.0])
+def test_jobs_of_a_class_vary_as_much_as_those_that_have_ended(high):
+    """Run times are 90 or 110 s, whether the forecast has a narrow or a wide interval."""
+    ended = [job(f"p{i}", 0.0, model="m") for i in range(40)]
+    past = Past([PastJob(one, 90.0, (90.0, 110.0)[i % 2]) for i, one in enumerate(ended)])
+    known = Known({one.job_id: 100.0 for one in [*ended, job("new")]}, high=high)
+    snapshot = paused(cluster(1), [], {}, at_s=100.0)
+
+    (new,) = asked(
+        replace(snapshot, past=replace(past, since_s=NO_PAST.since_s)),
+        [job("new", model="m")], known, samples=400,
+    )  # fmt: skip
+
+    assert new.end.quantile_s(0.5) == pytest.approx(100.0, rel=0.03)
+    assert pstdev(map(math.log, new.end.samples_s)) == pytest.approx(0.1, rel=0.2)
 
 
 def test_the_policy_in_use_and_another_one_are_asked_about_the_same_queue():
@@ -357,6 +375,15 @@ def test_jobs_of_its_class_that_have_run_bring_a_job_into_the_domain():
     (found,) = asked(snapshot, ["c"], known)
 
     assert found.end is not None
+
+
+@pytest.mark.parametrize("seconds", [1e155, 1e300])
+def test_run_times_near_the_largest_number_are_never_over(seconds):
+    snapshot = paused(cluster(1), [job("a", 0.0)], {"a": seconds}, at_s=100.0)
+
+    (new,) = asked(snapshot, [job("new")], Known({"a": seconds, "new": 10.0}, high=1e7))
+
+    assert new.start.samples_s == (math.inf,) * 5
 
 
 def test_infinite_run_times_are_unknown():
