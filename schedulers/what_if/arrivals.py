@@ -24,8 +24,9 @@ LEAST_KNOWN_S = 3_600.0  # of the past; of less, nothing is learnt
 LEAST_DAYS, MOST_DAYS = 4, 56  # of the past; only the last ones are repeated
 BLOCKS = 8  # of the past, if it is long enough
 # Standard deviations of the logarithms of factors: of a block, and of a future, relative to the
-# change of the rate between the halves of the past. Factors and their inverses are limited.
-BLOCK_SPREAD, CHANGE_SPREAD, _MOST_FACTOR = 0.4, 0.3, 8.0
+# change of the rate between the halves of the past. Factors have a median of 1.
+BLOCK_SPREAD, CHANGE_SPREAD = 0.4, 0.3
+_MOST_CHANGE, _MOST_FACTOR = 20.0, 8.0  # and at least their inverses
 
 
 class Arrivals:
@@ -65,7 +66,8 @@ class Arrivals:
         self.jobs = sorted(recent, key=lambda job: (job.submit_s, job.job_id))
         self._times_s = [job.submit_s for job in self.jobs]
         early = bisect_left(self._times_s, now_s - self.window_s / 2)
-        self._log_change = abs(math.log((len(self.jobs) - early + 1) / (early + 1)))
+        change = (len(self.jobs) - early + 1) / (early + 1)
+        self._log_change = math.log(min(_MOST_CHANGE, max(change, 1 / change)))
 
     def draw(self, rng: Random, until_s: float) -> Iterator[tuple[Job, Job]]:
         """Yield later jobs by submission time, each with the job that it is a copy of."""

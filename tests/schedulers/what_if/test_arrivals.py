@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from statistics import fmean, pstdev
@@ -33,7 +34,7 @@ def hourly(from_day=0, to_day=DAYS, every_s=3_600.0):
     ]
 
 
-def log_counts(found, days=4, draws=400):
+def log_counts(found, days=4, draws=300):
     until_s = (DAYS + days) * DAY_S - 1
     return [
         math.log(
@@ -48,6 +49,43 @@ def test_the_number_of_jobs_varies_by_the_spread_of_a_block_where_the_past_is_co
 
     assert fmean(found) == pytest.approx(math.log(4 * 24), abs=0.08)
     assert pstdev(found) == pytest.approx(arrivals.BLOCK_SPREAD, rel=0.15)
+
+
+def test_all_blocks_of_a_future_have_its_factor():
+    """It is between the least and the greatest number of copies, which are next to each other."""
+    changed = arrivals_after(hourly(0, 16, every_s=7_200.0) + hourly(16, every_s=450.0))
+    seen = set()
+    with (
+        mock.patch.object(arrivals, "BLOCK_SPREAD", 0.0),
+        mock.patch.object(arrivals, "CHANGE_SPREAD", 0.4),
+    ):
+        for seed in range(40):
+            later = changed.draw(Random(seed), (DAYS + 12) * DAY_S)
+            copies = Counter((one.submit_s, of.job_id) for one, of in later)
+            assert max(copies.values()) - min(copies.values()) <= 1
+            seen |= set(copies.values())
+
+    assert seen >= {1, 2, 3}
+
+
+def test_a_burst_in_an_empty_past_is_seldom_eightfold_and_never_more():
+    burst = arrivals_after([0.0, *(18 * DAY_S + i for i in range(500))])
+    one_block_s = (DAYS + 4) * DAY_S - 1
+    with mock.patch.object(arrivals, "BLOCK_SPREAD", 0.0):
+        counts = [sum(1 for _ in burst.draw(Random(i), one_block_s)) for i in range(1_000)]
+
+    found = [count for count in counts if count >= 20]  # the others repeat an empty block
+    assert len(found) > 50
+    assert max(found) <= 8 * 501
+    assert sum(count > 7.9 * 500 for count in found) < 0.06 * len(found)
+
+
+def test_factors_are_eight_at_most():
+    with mock.patch.object(arrivals, "BLOCK_SPREAD", 2.0):
+        found = arrivals_after(hourly())
+        counts = [sum(1 for _ in found.draw(Random(i), (DAYS + 4) * DAY_S - 1)) for i in range(50)]
+
+    assert max(counts) == 8 * 4 * 24
 
 
 def test_a_rate_that_changed_in_the_past_makes_the_number_more_uncertain():

@@ -87,6 +87,18 @@ def test_classes_that_differ_let_new_ones_differ():
     assert pstdev(jobs_of(errors, "new", 0.3)) == pytest.approx(0.6, rel=0.2)
 
 
+def test_two_jobs_of_each_class_are_enough_to_learn_how_much_equal_jobs_vary():
+    rng = Random(6)
+    errors = ForecastErrors(
+        one
+        for key in range(400)
+        for one in observed(key, [rng.gauss(0.0, 0.1), rng.gauss(0.0, 0.1)], 0.3)
+    )
+
+    drawn = [errors.draw_of_job(0.0, 0.3, rng) * 0.3 for _ in range(2_000)]
+    assert pstdev(drawn) == pytest.approx(0.1, rel=0.1)
+
+
 def test_long_jobs_decide_the_error_of_a_class():
     short, long = Observed("m", -1.0, 0.3, 1.0), Observed("m", 1.0, 0.3, 1_000.0)
     errors = ForecastErrors([short] * 5 + [long] * 5)
