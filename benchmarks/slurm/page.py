@@ -182,8 +182,10 @@ def _repeated(rows: Sequence[dict[str, Any]]) -> str:
         f"wait was {np.median(ratios):.2f} times the shortest in the median, and "
         f"{max(ratios):.2f} times at most. Changes of\n"
         "single seeds say little, and so do small changes of the sums.\n"
-        f"{sum('ran_s' not in row for row in rows)} of the {len(rows)} replays are of an earlier "
-        "version: they are not in the tables by GPUs and of predicted\nstarts."
+        f"{sum('ran_s' not in row for row in rows)} of the {len(rows)} replays are earlier ones. "
+        "Only their figures in the last table of waits were kept, so\n"
+        "they are not in the tables by "
+        "GPUs and of predicted starts."
     )
 
 
@@ -202,8 +204,8 @@ def _by_gpus(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield (
         "\nIn the last two columns a simulated job holds its devices for some seconds more, as in "
         "Slurm's\nstate COMPLETING until the epilog has run: half a second is 20 s on a clock that "
-        "is 40 times faster.\nThe mean wait of all these replays, relative to Slurm's, is "
-        f"{at_once}, {later} and {latest}.\n"
+        "is 40 times faster.\nOver these replays and those with true limits, the simulated mean "
+        f"wait\nis {at_once}, {later} and {latest} times Slurm's.\n"
     )
 
 

@@ -124,25 +124,25 @@ def _contained(trace: Trace, constants: Mapping[str, float]) -> float:
             stack.enter_context(mock.patch.object(arrivals, name, value))
         for seed in range(SEEDS):
             rng = Random(seed)
-            for queue, question in _questions(trace, seed, rng):
+            for queue, question in _questions(trace, seed):
                 law = Arrivals(_snapshot(queue, question.now_s))
                 drawn_s = [_drawn_s(law, queue, question, rng) for _ in range(FUTURES)]
                 inside.append(min(drawn_s) - 1 <= question.true_s <= max(drawn_s) + 1)
     return fmean(inside)
 
 
-def _questions(trace: Trace, seed: int, rng: Random) -> Iterator[tuple[Queue, Question]]:
+def _questions(trace: Trace, seed: int) -> Iterator[tuple[Queue, Question]]:
     """Yield questions about times at which jobs wait."""
     jobs = [job for job in begun_elsewhere(trace, seed).jobs if job.gpus <= _MOST_GPUS]
     work = {job.job_id: trace.duration_s[job.job_id] * job.gpus for job in jobs}
     devices = sum(work.values()) / jobs[-1].submit_s / LOAD
     durations_s = sorted(trace.duration_s[job.job_id] for job in jobs)
     first_s, last_s = (jobs[int(part * len(jobs))].submit_s for part in (FIRST, LAST))
-    draws = Random(f"{seed}")
+    rng = Random(f"{seed}")
     found = 0
     for _ in range(_TRIES):
-        most_s = durations_s[int(draws.choice(_SHORTEST) * (len(jobs) - 1))]
-        now_s = draws.uniform(first_s, last_s)
+        most_s = durations_s[int(rng.choice(_SHORTEST) * (len(jobs) - 1))]
+        now_s = rng.uniform(first_s, last_s)
         kept = tuple(job for job in jobs if trace.duration_s[job.job_id] <= most_s)
         waiting = _waiting(((job.submit_s, work[job.job_id]) for job in kept), devices, now_s)
         if waiting < devices * _LEAST_WAIT_S:

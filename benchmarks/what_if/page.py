@@ -48,9 +48,9 @@ the seeds shows how certain a figure is. Jobs without an answer depend on classe
 
 READING = """
 Under `sjf` and `las`, later arrivals start first, so intervals are as wide as arrivals are
-uncertain, and many have no end: long jobs may wait for more than {horizon:.0f} days. A part of the
-share under `sjf` is due to intervals without an end. The variation of run times was chosen after a
-run without it, in which starts under `fifo` are known almost exactly.
+uncertain. Under `sjf` many have no end: long jobs may wait for more than {horizon:.0f} days, and a
+part of the share is due to such intervals. The variation of run times was chosen after a run
+without it, in which starts under `fifo` are known almost exactly.
 
 Eight of the twelve shares are 75 to 85 %, rounded. Under `sjf` on ITP 2 and `backfill` on ITP 2 and
 Philly 6c71a0 intervals are too wide, and under `las` on Philly 6c71a0 too narrow: more starts are

@@ -41,6 +41,7 @@ class Recorded(Policy):
             for job_id, status in state.running.items()
         ]
         assert self.seen[-1] == sorted(again)
+        assert {type(at_s) for at_s, _ in self.seen[-1]} <= {float}
         return self._policy.decide(state, forecasts, rng)
 
 
