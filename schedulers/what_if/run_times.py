@@ -15,7 +15,7 @@ from presage.schedulers.what_if.forecast_errors import ForecastErrors, Observed,
 from presage.schedulers.what_if.snapshot import Snapshot
 
 MIN_DONE = 0.01  # fraction of a job from which its own pace is used
-_MOST_LOG = 300.0  # of a run time over its forecast, so that neither overflows
+_MOST_LOG = 300.0  # logarithm of a run time over its forecast; exp() raises above 709
 
 
 class Source(StrEnum):
